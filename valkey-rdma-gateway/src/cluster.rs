@@ -31,6 +31,8 @@ use crate::inbox::lock;
 use crate::login::{RouteLogin, endpoints};
 use crate::metrics::Metrics;
 use crate::open_error::OpenError;
+use crate::server::Server;
+use crate::standing::Standing;
 
 /// A cluster, and the clients of the library by the login they use.
 pub(crate) struct Cluster {
@@ -38,6 +40,7 @@ pub(crate) struct Cluster {
     members: Mutex<HashMap<Key, Arc<Member>>>,
     core: Arc<Core>,
     metrics: Arc<Metrics>,
+    standing: Arc<Standing>,
     lanes: AtomicU64,
 }
 
@@ -52,6 +55,7 @@ pub(crate) struct Member {
     has_default_login: bool,
     core: Arc<Core>,
     metrics: Arc<Metrics>,
+    standing: Arc<Standing>,
     client: Mutex<Option<ClusterClient>>,
     /// One attempt to connect at a time, and how the last one failed.
     attempt: AsyncMutex<Option<(Instant, OpenError)>>,
@@ -65,10 +69,11 @@ impl Cluster {
         urls: &[String],
         login: Option<&RouteLogin>,
         core: Arc<Core>,
-        metrics: Arc<Metrics>,
+        server: &Server,
     ) -> Result<Self, GatewayError> {
         let seeds = Mutex::new(seeds(urls, login)?);
-        Ok(Self { seeds, members: Mutex::default(), core, metrics, lanes: AtomicU64::new(0) })
+        let (metrics, standing) = (server.metrics.clone(), server.standing.clone());
+        Ok(Self { seeds, members: Mutex::default(), core, metrics, standing, lanes: AtomicU64::new(0) })
     }
 
     /// Takes another password for clients that do not log in themselves: their next commands connect with it.
@@ -119,6 +124,7 @@ impl Cluster {
             has_default_login: identity.login.is_none(),
             core: self.core.clone(),
             metrics: self.metrics.clone(),
+            standing: self.standing.clone(),
             client: Mutex::default(),
             attempt: AsyncMutex::default(),
             unused: Mutex::default(),

@@ -1,11 +1,14 @@
 //! [`Config`]: what a gateway listens to and connects to; from the command line or a file.
 
+mod circle;
 mod syntax;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use serde::{Deserialize, Deserializer};
 
@@ -120,11 +123,23 @@ impl RouteConfig {
             Ok(login) => (login, None),
             Err(error) => (None, Some(error)),
         };
-        let server = Server::new(&self.servers, login.as_ref(), limits, &Services::default());
-        let reached = server.and_then(|_| match self.cluster {
-            true => cluster::seeds(&self.servers, login.as_ref()).map(drop),
-            false => Ok(()),
-        });
+        let refused_by =
+            |urls: &[String]| Server::new(urls, login.as_ref(), limits, &Services::default()).err();
+        // What is wrong with several is said once.
+        let mut wrong = BTreeMap::new();
+        for (at, url) in self.servers.iter().enumerate() {
+            if let Some(mistake) = refused_by(slice::from_ref(url)) {
+                wrong.entry(mistake.to_string()).or_insert((at, mistake));
+            }
+        }
+        let mut wrong: Vec<_> = wrong.into_values().collect();
+        wrong.sort_by_key(|(at, _)| *at);
+        let mut wrong: Vec<_> = wrong.into_iter().map(|(_, mistake)| mistake).collect();
+        if self.servers.is_empty() {
+            wrong.extend(refused_by(&[]));
+        } else if wrong.is_empty() && self.cluster {
+            wrong.extend(cluster::seeds(&self.servers, login.as_ref()).err());
+        }
         let contradiction = match (self.cluster, self.share) {
             (true, Share::Never) => {
                 Some("share = \"never\" passes bytes on unseen, and a cluster needs each command's keys")
@@ -135,7 +150,7 @@ impl RouteConfig {
             _ => None,
         };
         let contradiction = contradiction.map(|text| GatewayError::Config(text.to_owned()));
-        refused.into_iter().chain(reached.err()).chain(contradiction).collect()
+        refused.into_iter().chain(wrong).chain(contradiction).collect()
     }
 }
 
@@ -178,6 +193,14 @@ impl Config {
         let mut seen: Vec<&Listen> = metrics.iter().collect();
         for (number, route) in (1..).zip(&self.routes) {
             let mut found = route.mistakes(&limits);
+            if route.listen.is_empty() {
+                let missing = "listen = []: it needs an address to listen on, or leave out the route";
+                found.push(GatewayError::Config(missing.to_owned()));
+            }
+            if let Some(listen) = circle::circle(&self.routes, number - 1) {
+                let text = format!("its server is its own listener {listen}: commands would go in a circle");
+                found.push(GatewayError::Config(text));
+            }
             for listen in &route.listen {
                 let any_port = matches!(listen, Listen::Tcp(addr) | Listen::Rdma(addr) | Listen::Emulated(addr) if addr.port() == 0);
                 if seen.contains(&listen) && !any_port {
@@ -190,129 +213,29 @@ impl Config {
                 _ => GatewayError::Route { number, source: mistake.into() },
             }));
         }
-        if seen.len() == metrics.iter().len() {
+        if self.routes.is_empty() {
             let missing = "it needs a [[route]] with an address to listen on";
             mistakes.push(GatewayError::Config(missing.to_owned()));
         }
         GatewayError::of(mistakes)
     }
+
+    /// What may be wrong with it, and is not if something else makes it right before the gateway starts.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let sockets = self.routes.iter().flat_map(|route| &route.listen);
+        let folder = |listen: &Listen| match listen {
+            Listen::Unix(path) => path.parent().map(Path::to_owned),
+            _ => None,
+        };
+        let missing = sockets.filter_map(|listen| {
+            let folder = folder(listen).filter(|folder| *folder != *"" && !folder.is_dir())?;
+            let folder = folder.display();
+            Some(format!("{listen}: there is no directory {folder}; the gateway starts only if RuntimeDirectory= of its unit, or you, make it"))
+        });
+        missing.collect()
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_is_read() {
-        let text = r#"
-            metrics = "127.0.0.1:9121"
-            [limits]
-            clients = 7
-            [[route]]
-            listen = ["unix:/run/v.sock", "tcp:127.0.0.1:6379"]
-            server = "valkey://10.0.0.7"
-            [[route]]
-            listen = ["tcp:127.0.0.1:6380"]
-            server = "redis://10.0.0.8"
-            share = "never"
-            [[route]]
-            listen = ["tcp:127.0.0.1:6381"]
-            server = ["valkey://10.0.0.9", "valkey://10.0.0.10"]
-            cluster = true
-        "#;
-        let config = Config::parse(text).unwrap();
-        assert_eq!((config.limits.clients, config.limits.upstreams), (7, 256));
-        assert_eq!((config.routes[0].listen.len(), config.routes[1].share), (2, Share::Never));
-        let clusters: Vec<_> =
-            config.routes.iter().map(|route| (route.servers.len(), route.cluster)).collect();
-        assert_eq!(clusters, [(1, false), (1, false), (2, true)]);
-    }
-
-    #[test]
-    fn mistakes_are_named() {
-        let route = |rest: &str| format!("[[route]]\nlisten = [\"tcp:127.0.0.1:1\"]\n{rest}");
-        for (text, part) in [
-            ("", "missing field `route`"),
-            ("route = []", "needs a [[route]]"),
-            (&route("server = \"http://x\""), "http://x"),
-            (&route("server = \"valkey://x\"\nsahre = \"auto\""), "sahre"),
-            (&route("server = \"valkey://x\"\nshare = \"some\""), "some"),
-            (&route("server = 7"), "a URL, or a list of URLs"),
-            (&route("server = []"), "needs the URL of a server"),
-            (&route("server = [\"valkey://x\", \"valkey://y\"]"), "cluster = true"),
-            (&route("server = [\"valkey://x\", \"rdma://y\"]\ncluster = true"), "the same for all servers"),
-            (
-                &route("server = \"valkey://x\"\ncluster = true\nshare = \"never\""),
-                "needs each command's keys",
-            ),
-            (&route("server = \"valkey://x\"\n[limits]\ncommand_bytes = 1"), "1024 to 16777216"),
-            (&[route("server = \"valkey://x\"\n"), route("server = \"valkey://x\"")].concat(), "twice"),
-            (&route("server = \"valkey://user:secret@x:99999\""), "server \"x:99999\""),
-            (&route("server = \"valkey://user:secret@x"), "line 3: "),
-            (&route("server = \"valkey://x\"\nuser = \"app\""), "user = \"app\" needs a password_file"),
-            (
-                &route("server = \"valkey://x\"\npassword_file = \"/no/file\""),
-                "password_file \"/no/file\": No such file",
-            ),
-            ("[[route]]\nlisten = \"valkey://user:secret@x\"", "line 2: listen: a value is not of the kind"),
-            (&route("server = [\n\"valkey://a:secret@x?timeout=5s\" \"valkey://y\"]"), "line 4: "),
-            (&route("server = [\n\"valkey://a:secret@x?timeout=5s\", 7]"), "line "),
-            (
-                &route("server = \"valkey://x\"\n[limits]\nclients = \"7\""),
-                "line 5: clients: invalid type: string \"7\", expected a whole number",
-            ),
-        ] {
-            let error = Config::parse(text).unwrap_err().to_string();
-            assert!(error.contains(part), "{part} in: {error}");
-            assert!(!error.contains("secret"), "{error}");
-        }
-    }
-
-    #[test]
-    fn all_that_is_of_the_wrong_kind_is_named_at_once() {
-        let text = r#"metrics = "9121"
-[[route]]
-listen = 7
-server = "valkey://x"
-sahre = "auto"
-share = "some"
-[limits]
-clients = "many"
-"#;
-        let error = Config::parse(text).unwrap_err();
-        let each: Vec<_> = error.each().iter().map(ToString::to_string).collect();
-        assert_eq!(each.len(), 5, "{each:#?}");
-        for (part, number) in [("metrics: ", 1), ("listen: ", 3), ("sahre", 5), ("some", 6), ("clients: ", 8)]
-        {
-            let line = format!("configuration: line {number}: ");
-            assert!(
-                each.iter().any(|each| each.contains(part) && each.starts_with(&line)),
-                "{part} {each:#?}"
-            );
-        }
-        assert!(each.iter().any(|each| each.contains("ADDR:PORT")), "{each:#?}");
-    }
-
-    #[test]
-    fn all_mistakes_are_named_at_once_each_with_its_route() {
-        let route = "[[route]]\nlisten = [\"tcp:127.0.0.1:1\"]\n";
-        let other = "[[route]]\nlisten = [\"tcp:127.0.0.1:1\", \"tcp:127.0.0.1:2\"]\n";
-        let text = format!(
-            "metrics = \"127.0.0.1:2\"\n{route}server = []\nuser = \"app\"\n{other}server = \"valkey://y\"\n[limits]\nclients = 0\nupstreams = 1\n"
-        );
-        let error = Config::parse(&text).unwrap_err();
-        let each: Vec<_> = error.each().iter().map(ToString::to_string).collect();
-        assert_eq!(
-            each,
-            [
-                "configuration: limits.clients = 0: at least 1",
-                "configuration: limits.upstreams = 1: at least 2",
-                "route 1: configuration: user = \"app\" needs a password_file",
-                "route 1: configuration: a route needs the URL of a server",
-                "route 2: configuration: tcp:127.0.0.1:1 is there twice",
-                "route 2: configuration: tcp:127.0.0.1:2 is there twice",
-            ]
-        );
-        assert_eq!(error.to_string(), format!("6 mistakes: {}", each.join("; ")));
-    }
-}
+mod tests;

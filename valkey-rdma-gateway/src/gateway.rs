@@ -18,6 +18,7 @@ use tracing::{error, info, warn};
 use crate::activation::Activation;
 use crate::config::Config;
 use crate::core::Core;
+use crate::descriptors;
 use crate::error::GatewayError;
 use crate::http;
 use crate::inbox::{End, lock};
@@ -28,6 +29,7 @@ use crate::pipe;
 use crate::pool::{Origin, Pool};
 use crate::pools::Pools;
 use crate::route::{Route, Share};
+use crate::seldom::Seldom;
 use crate::session::Session;
 
 /// A running gateway. Dropping it closes its listeners and clients at once.
@@ -160,6 +162,10 @@ impl Gateway {
         };
 
         self.core.set_limits(config.limits.clone());
+        let connections = current.iter().map(|pool| pool.server.connections().1).sum();
+        if let Some(shortage) = descriptors::shortage(config.limits.clients, connections) {
+            warn!("{shortage}");
+        }
         logins.iter().for_each(|(pool, login)| pool.set_login(login));
         drop(pools);
         self.replace_pools(current);
@@ -265,6 +271,7 @@ async fn accept(
     sessions: TaskTracker,
     close: CancellationToken,
 ) {
+    let failures = Seldom::every(FAILURES);
     loop {
         let accepted = tokio::select! {
             () = close.cancelled() => return,
@@ -277,7 +284,10 @@ async fn accept(
                 return;
             }
             Err(error) => {
-                warn!(%error, address = %bound.address(), "a client was not accepted");
+                if let Some(unlogged) = failures.pass(std::time::Instant::now()) {
+                    let advice = error.advice();
+                    warn!(%error, address = %bound.address(), unlogged, "a client was not accepted{advice}");
+                }
                 // Most likely a shortage: the next accept would fail at once.
                 sleep(PAUSE).await;
                 continue;
@@ -324,6 +334,8 @@ async fn refuse(mut accepted: Accepted) {
     let _ = timeout(REFUSAL, refusal).await;
 }
 
+/// A shortage lasts: each of its attempts fails, and the log has one line in this time.
+const FAILURES: Duration = Duration::from_secs(5);
 /// The pause after an error of a listener.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a refusal may take.

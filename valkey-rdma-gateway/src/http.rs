@@ -81,7 +81,7 @@ fn pools_of(path: &str, pools: &Pools) -> Option<Vec<Arc<Pool>>> {
 }
 
 /// Healthy: every shared connection that has clients is connected, except those whose login the server refuses, and a server to which
-/// no connection is in use answers when it is asked.
+/// no connection is in use, or whose errors raise a doubt, answers when it is asked that it is ready.
 async fn health(pools: Vec<Arc<Pool>>) -> (&'static str, &'static str, String) {
     let (mut lines, mut asked) = (String::new(), Vec::new());
     for pool in pools {

@@ -181,6 +181,16 @@ impl AcceptError {
     pub(crate) fn is_end(&self) -> bool {
         matches!(self, Self::Device(TransportError::DeviceRemoved))
     }
+
+    /// What to do about it, if its text does not say that. It begins with a colon, or is empty.
+    pub(crate) fn advice(&self) -> &'static str {
+        match self {
+            Self::System(error) if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) => {
+                ": it waits until another client leaves; raise LimitNOFILE= of the unit (ulimit -n), or lower limits.clients"
+            }
+            _ => "",
+        }
+    }
 }
 
 async fn bind_device(kind: DeviceKind, addr: SocketAddr) -> Result<Bound, GatewayError> {
@@ -206,6 +216,9 @@ async fn remove_stale(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// No descriptors are left to this process, or to this machine. `std` has no kind for them.
+const EMFILE: i32 = 24;
+const ENFILE: i32 = 23;
 /// A TCP client that has been silent for this long is probed, as Valkey does.
 const KEEPALIVE: Duration = Duration::from_secs(300);
 

@@ -120,7 +120,7 @@ impl Pool {
     ) -> Result<Self, GatewayError> {
         let servers = &origin.servers;
         let server = Arc::new(Server::new(servers, login, &core.limits(), &core.services)?);
-        let cluster = || Cluster::new(servers, login, core.clone(), server.metrics.clone());
+        let cluster = || Cluster::new(servers, login, core.clone(), &server);
         let cluster = origin.cluster.then(cluster).transpose()?;
         let endpoint = server.endpoint();
         let (host, port) = (endpoint.host(), endpoint.port());
@@ -181,12 +181,13 @@ impl Pool {
     }
 
     /// Why the server, or each of the nodes that were given, cannot be reached. It is asked only if no connection to it is in use, or if it
-    /// owes a reply for long, or has said that it reads its data.
+    /// owes a reply for long, or an error has said that it is not ready.
     pub(crate) async fn unreachable(&self) -> Option<String> {
         let is_up =
             |(_, status): (_, ClusterStatus)| status.nodes.iter().any(|node| transport_of(node).is_some());
         let now = Instant::now();
         let is_doubtful = self.all_shared().iter().any(|shared| shared.is_silent(now) || shared.is_loading());
+        let is_doubtful = is_doubtful || !self.server.standing.doubts(now).is_empty();
         if !is_doubtful && (self.server.is_used() || self.clusters().into_iter().any(is_up)) {
             return None;
         }
@@ -202,7 +203,10 @@ impl Pool {
         };
         let endpoint = self.server.endpoint();
         let answer = self.probe.ask(PROBE.min(endpoint.timeout()), attempt).await;
-        answer.err().map(|why| format!("cannot reach {endpoint}: {why}"))
+        answer.err().map(|why| match why.starts_with('-') {
+            true => format!("{endpoint} answers {why}"),
+            false => format!("cannot reach {endpoint}: {why}"),
+        })
     }
 
     /// The shared connections, by key.

@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite};
@@ -266,7 +267,12 @@ impl Private {
             let part = self.take_scanned();
             let fate = match self.begun.take() {
                 Some(head) => self.tracker.received(&head, false),
-                None => self.tracker.received(&part, true),
+                None => {
+                    if part.starts_with(b"-") {
+                        self.upstream.standing.note(&part, Instant::now());
+                    }
+                    self.tracker.received(&part, true)
+                }
             };
             match fate {
                 Fate::PassOn => out.put_shared(&part),

@@ -5,15 +5,28 @@ use std::time::{Duration, Instant};
 
 use crate::inbox::lock;
 
-/// Lets one event of a second through.
-#[derive(Default)]
-pub(crate) struct Seldom(Mutex<(Option<Instant>, u64)>);
+/// Lets one event through in a time: a second, unless it is given.
+pub(crate) struct Seldom {
+    apart: Duration,
+    /// When the last one passed, and how many were held back since.
+    state: Mutex<(Option<Instant>, u64)>,
+}
+
+impl Default for Seldom {
+    fn default() -> Self {
+        Self::every(Duration::from_secs(1))
+    }
+}
 
 impl Seldom {
+    pub(crate) fn every(apart: Duration) -> Self {
+        Self { apart, state: Mutex::default() }
+    }
+
     /// How many events were held back since the last one that passed. `None`: this one is held back too.
     pub(crate) fn pass(&self, now: Instant) -> Option<u64> {
-        let (last, held) = &mut *lock(&self.0);
-        if last.is_some_and(|last| now.saturating_duration_since(last) < APART) {
+        let (last, held) = &mut *lock(&self.state);
+        if last.is_some_and(|last| now.saturating_duration_since(last) < self.apart) {
             *held += 1;
             return None;
         }
@@ -21,8 +34,6 @@ impl Seldom {
         Some(std::mem::take(held))
     }
 }
-
-const APART: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

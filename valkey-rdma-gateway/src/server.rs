@@ -1,18 +1,19 @@
 //! [`Server`]: connections to one server: connect, log in, within the limits.
 
-use std::io;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+mod exchange;
 
-use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
-use tracing::{debug, info};
+use tracing::info;
 use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
-use valkey_rdma_resp::{FrameScanner, Protocol, integer, words};
+use valkey_rdma_resp::{Protocol, integer, words};
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
+use self::exchange::exchange;
 use crate::admission::Admission;
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key, Login};
@@ -22,6 +23,7 @@ use crate::login::{RouteLogin, endpoints};
 use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::services::Services;
+use crate::standing::Standing;
 use crate::words::encode;
 
 /// A server, and how many connections to it there may be.
@@ -33,6 +35,7 @@ pub(crate) struct Server {
     permits: Arc<Semaphore>,
     permitted: usize,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) standing: Arc<Standing>,
     /// Shared with each connection that has a user.
     users: Arc<()>,
     pub(crate) admission: Admission,
@@ -48,6 +51,7 @@ pub(crate) struct Upstream {
     _permit: OwnedSemaphorePermit,
     /// Whether it has a user, who would notice its end: see [`Server::is_used`].
     user: Option<Arc<()>>,
+    pub(crate) standing: Arc<Standing>,
 }
 
 impl Server {
@@ -82,12 +86,14 @@ impl Server {
             )));
         }
         let metrics = services.metrics(endpoint);
+        let standing = Arc::new(Standing::new(endpoint.to_string()));
         let password = Mutex::new(endpoint.password().map(Arc::from));
         let permits = Arc::new(Semaphore::new(permitted));
         Ok(Self {
             permits,
             permitted,
             metrics,
+            standing,
             users: Arc::default(),
             dialers,
             password,
@@ -173,7 +179,7 @@ impl Server {
         opened
     }
 
-    /// Connects, logs in and asks whether the server is there. That is not counted. Also returns what it says if it still reads its data.
+    /// Connects, logs in and asks whether the server is there. That is not counted. Also returns why it is there and not ready, if so.
     pub(crate) async fn probe(
         &self,
         permit: OwnedSemaphorePermit,
@@ -199,8 +205,9 @@ impl Server {
             let Err(OpenError::Unreachable(_)) = reached else { break };
             reached = self.reach(dialer, key, identity, name, asks).await;
         }
-        let (stream, id, loading) = reached?;
-        Ok((Upstream { stream, id, password, _permit: permit, user: None }, loading))
+        let (stream, id, unready) = reached?;
+        let standing = self.standing.clone();
+        Ok((Upstream { stream, id, password, _permit: permit, user: None, standing }, unready))
     }
 
     async fn reach(
@@ -218,34 +225,39 @@ impl Server {
         } else {
             self.log_in(dialer.endpoint(), &mut stream, identity, name).await?
         };
-        let loading = if asks { self.loading(dialer.endpoint(), &mut stream).await? } else { None };
-        match loading {
-            // Another may have its data.
-            Some(loading) if self.dialers.len() > 1 => {
-                Err(OpenError::Unreachable(format!("{}: {loading}", dialer.endpoint())))
+        let unready = if asks { self.unready(dialer.endpoint(), &mut stream).await? } else { None };
+        match unready {
+            // Another node may be ready.
+            Some(unready) if self.dialers.len() > 1 => {
+                Err(OpenError::Unreachable(format!("{}: {unready}", dialer.endpoint())))
             }
-            loading => Ok((stream, id, loading)),
+            unready => Ok((stream, id, unready)),
         }
     }
 
-    /// Whether the server answers on this connection, logged in or not, and what it says if it still reads its data.
-    pub(crate) async fn loading(
+    /// Whether the server answers on this connection, logged in or not, and what it says if it is not ready: it still reads its data, or is
+    /// in a state that errors to clients have shown.
+    pub(crate) async fn unready(
         &self,
         endpoint: &Endpoint,
         stream: &mut ByteStream,
     ) -> Result<Option<OpenError>, OpenError> {
-        let limit = MAX_SILENCE;
-        match timeout(limit, exchange(stream, &encode(["PING"]), 1)).await {
-            Ok(Ok(mut replies)) => match replies.pop().unwrap_or_default() {
-                reply if refuses_connection(&reply) => Err(OpenError::Refused(reply)),
-                reply => Ok(is_loading(&reply).then_some(OpenError::Refused(reply))),
-            },
-            Ok(Err(error)) => Err(OpenError::Unreachable(format!("{endpoint}: {error:#}"))),
-            Err(_) => {
-                let text = format!("{endpoint} did not answer within {limit:?}");
-                Err(OpenError::Unreachable(text))
+        let reply = ask(endpoint, stream, &["PING"]).await?;
+        if refuses_connection(&reply) {
+            return Err(OpenError::Refused(reply));
+        }
+        if is_loading(&reply) {
+            return Ok(Some(OpenError::Refused(reply)));
+        }
+        for doubt in self.standing.doubts(Instant::now()) {
+            let Some(question) = doubt.question() else { continue };
+            let answer = ask(endpoint, stream, question).await?;
+            match doubt.confirmed(&answer) {
+                Some(text) => return Ok(Some(OpenError::Refused(text.into()))),
+                None => self.standing.refute(doubt),
             }
         }
+        Ok(None)
     }
 
     /// Logs in again on a connection after `RESET`.
@@ -374,39 +386,18 @@ fn is_loading(reply: &[u8]) -> bool {
     reply.starts_with(b"-LOADING")
 }
 
+/// The answer to one question of a probe.
+async fn ask(endpoint: &Endpoint, stream: &mut ByteStream, question: &[&str]) -> Result<Bytes, OpenError> {
+    let limit = MAX_SILENCE;
+    match timeout(limit, exchange(stream, &encode(question), 1)).await {
+        Ok(Ok(mut replies)) => Ok(replies.pop().unwrap_or_default()),
+        Ok(Err(error)) => Err(OpenError::Unreachable(format!("{endpoint}: {error:#}"))),
+        Err(_) => Err(OpenError::Unreachable(format!("{endpoint} did not answer within {limit:?}"))),
+    }
+}
+
 /// Commands of a login that may fail.
 const EXTRA: usize = 2;
 
-/// Sends commands and returns one frame for each.
-async fn exchange(stream: &mut ByteStream, commands: &[u8], replies: usize) -> io::Result<Vec<Bytes>> {
-    stream.write_all(commands).await?;
-    let mut scanner = FrameScanner::default();
-    let (mut buffer, mut scanned) = (BytesMut::new(), 0);
-    let mut frames = Vec::with_capacity(replies);
-    while frames.len() < replies {
-        let found = scanner.scan(&buffer[scanned..]).map_err(io::Error::other)?;
-        scanned += found.len;
-        if found.complete {
-            frames.push(buffer.split_to(scanned).freeze());
-            scanned = 0;
-        } else if buffer.len() > MAX_LOGIN {
-            return Err(io::Error::other("its replies to the login are too long; is it a Valkey server?"));
-        } else if stream.read_buf(&mut buffer).await? == 0 {
-            // A refusal that came before the end says more than the end.
-            if frames.iter().any(|frame| frame.starts_with(b"-")) {
-                debug!("closed by the server during the login");
-                return Ok(frames);
-            }
-            return Err(io::Error::other("it closed the connection during the login"));
-        }
-    }
-    if !buffer.is_empty() {
-        return Err(io::Error::other("it sent more than the replies to the login"));
-    }
-    Ok(frames)
-}
-
-/// How long a probe's PING waits for its reply: as long as a silent connection is kept.
+/// How long a question of a probe waits for its answer: as long as a silent connection is kept.
 const MAX_SILENCE: Duration = Duration::from_secs(20);
-/// Most bytes of replies to a login.
-const MAX_LOGIN: usize = 64 * 1024;

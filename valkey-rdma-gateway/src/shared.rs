@@ -28,6 +28,7 @@ use crate::identity::{Identity, Key};
 use crate::inbox::{End, Inbox, lock};
 use crate::metrics::Metrics;
 use crate::open_error::OpenError;
+use crate::standing::Standing;
 use crate::upstreams::Upstreams;
 
 /// A connection that clients share. It reconnects when it is lost, for as long as it has clients.
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     is_loading: AtomicBool,
     identity: Identity,
     metrics: Arc<Metrics>,
+    standing: Arc<Standing>,
     state: Mutex<State>,
     /// The login has changed: one that was refused may be accepted now.
     retry: Notify,
@@ -96,6 +98,7 @@ impl Shared {
             is_loading: AtomicBool::new(false),
             identity,
             metrics: upstreams.server.metrics.clone(),
+            standing: upstreams.server.standing.clone(),
             state: Mutex::new(State::Absent),
             retry: Notify::new(),
             commands: AtomicU64::new(0),
@@ -156,11 +159,13 @@ impl Shared {
         self.is_loading.load(Ordering::Relaxed)
     }
 
-    fn note_loading(&self, is_loading: bool) {
-        // Replies of large values in pieces may seem to say so: it is only a reason to ask.
+    /// Takes note of what a complete reply says about the server.
+    fn note(&self, reply: &[u8], now: Instant) {
+        let is_loading = reply.starts_with(b"-LOADING");
         if is_loading != self.is_loading() {
             self.is_loading.store(is_loading, Ordering::Relaxed);
         }
+        self.standing.note(reply, now);
     }
 
     pub(crate) fn set_retired(&self, retired: bool) {

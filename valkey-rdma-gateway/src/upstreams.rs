@@ -15,6 +15,7 @@ use crate::identity::{Identity, Key};
 use crate::inbox::lock;
 use crate::open_error::OpenError;
 use crate::private::Private;
+use crate::seldom::Seldom;
 use crate::server::{Server, Upstream};
 
 pub(crate) struct Upstreams {
@@ -23,6 +24,8 @@ pub(crate) struct Upstreams {
     idle: Mutex<Idle>,
     /// The last attempt to make a connection for a client of its own failed.
     is_missed: AtomicBool,
+    /// Which losses of such connections are logged.
+    losses: Seldom,
 }
 
 /// Private connections without a client, and since when.
@@ -35,7 +38,8 @@ struct Idle {
 
 impl Upstreams {
     pub(crate) fn new(server: Arc<Server>, core: Arc<Core>) -> Self {
-        Self { server, core, idle: Mutex::default(), is_missed: AtomicBool::new(false) }
+        let (idle, losses) = (Mutex::default(), Seldom::default());
+        Self { server, core, idle, is_missed: AtomicBool::new(false), losses }
     }
 
     /// Connects and logs in, in place of an idle connection if there may be no more, here or at the server.
@@ -76,6 +80,13 @@ impl Upstreams {
         opened
     }
 
+    /// Logs that the private connection of a client was lost, once a second at most: an end of the server ends them all.
+    pub(crate) fn report_loss(&self, client: u64, cause: &str) {
+        let Some(unlogged) = self.losses.pass(Instant::now().into()) else { return };
+        let server = self.server.endpoint();
+        warn!(%server, client, cause, unlogged, "the private connection of a client was lost");
+    }
+
     /// Takes an idle private connection, or makes one.
     pub(crate) async fn private(&self, identity: &Identity, name: &str) -> Result<Private, OpenError> {
         let key = identity.key();
@@ -95,7 +106,7 @@ impl Upstreams {
         Ok(Private::new(self.open_for_one(&key, identity, Some(name)).await?, name))
     }
 
-    /// Asks the server whether it is there and has its data, which counts as no connect. The connection is kept for the next probe, as one of the idle
+    /// Asks the server whether it is there and ready, which counts as no connect. The connection is kept for the next probe, as one of the idle
     /// private connections: one that ends costs the server memory.
     pub(crate) async fn probe(self: &Arc<Self>) -> Result<(), OpenError> {
         let (endpoint, identity) = (self.server.endpoint(), self.server.identity());
@@ -104,15 +115,15 @@ impl Upstreams {
         let key = if plain { Key::Checker } else { identity.key() };
         while let Some(mut kept) = self.take_idle(&key) {
             if kept.is_usable()
-                && let Ok(loading) = self.server.loading(endpoint, &mut kept.upstream.stream).await
+                && let Ok(unready) = self.server.unready(endpoint, &mut kept.upstream.stream).await
             {
                 self.keep(key, kept);
-                return loading.map_or(Ok(()), Err);
+                return unready.map_or(Ok(()), Err);
             }
         }
-        let (upstream, loading) = self.server.probe(self.permit()?, &key, &identity).await?;
+        let (upstream, unready) = self.server.probe(self.permit()?, &key, &identity).await?;
         self.keep(key, Private::new(upstream, ""));
-        loading.map_or(Ok(()), Err)
+        unready.map_or(Ok(()), Err)
     }
 
     /// The right to make one more connection, in place of an idle one if there may be no more.

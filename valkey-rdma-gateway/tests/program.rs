@@ -7,13 +7,20 @@
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
 
+#[path = "gateway/scripted.rs"]
+#[allow(dead_code, reason = "shared with the other tests, which use all of it")]
+mod scripted;
+
+#[path = "program/log.rs"]
+mod log;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
 use valkey_rdma_mock::{Mock, Server};
-use valkey_rdma_testkit::{Child, Signal};
+use valkey_rdma_testkit::{Child, Signal, wait_until};
 
 use support::{Client, PATIENCE, encode, mock_with, socket_path};
 
@@ -115,13 +122,19 @@ async fn clients_that_find_no_descriptor_wait_until_others_leave() {
         client.command("PING").await;
         clients.push(client);
     }
+    // It tries ten times in a second, and the log has one line of many attempts.
+    let is_logged = || child.stderr().matches("a client was not accepted").count() > 1;
+    wait_until("a second line of the log", PATIENCE, is_logged);
     for mut client in clients {
         assert_eq!(support::text(&client.reply().await), "PONG");
     }
     child.signal(Signal::TERM);
     assert!(child.wait(PATIENCE).unwrap().success());
     let log = child.stderr();
-    assert!(log.contains("Too many open files"), "{log}");
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("a client was not accepted")).collect();
+    assert!(lines[0].contains("Too many open files") && lines[0].contains("LimitNOFILE="), "{log}");
+    assert!(lines[1].contains("unlogged=") && !lines[1].contains("unlogged=0"), "{log}");
+    assert_eq!(log.matches("this process may open 40 files, and limits.clients = 10000").count(), 1, "{log}");
 }
 
 // With `share=never` no shared connection shows that the server is lost.

@@ -39,6 +39,10 @@ impl Sentinel {
         Self { connector: Connector::new(endpoint, Config::default()), limit }
     }
 
+    pub(super) fn address(&self) -> String {
+        self.connector.endpoint.authority()
+    }
+
     pub(super) async fn connect(&self) -> Result<RawConnection, ConnectError> {
         self.connector.connect(Purpose::Subscriber).await
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use tokio::time::sleep;
-use tracing::debug;
+use tracing::{debug, info, warn};
 use valkey_rdma_resp::Value;
 
 use super::Service;
@@ -15,11 +15,15 @@ use crate::resp::Command;
 /// Listens until the service is gone. Subscribes again after a lost connection.
 pub(super) async fn follow(sentinel: Arc<Sentinel>, service: Weak<Service>) {
     let backoff = Backoff::default();
-    let mut attempt = 0;
+    let (mut attempt, mut is_missed) = (0, false);
     loop {
-        match listen(&sentinel, &service, &mut attempt).await {
-            Ok(()) => return,
-            Err(why) => debug!(%why, "not listening to a Sentinel"),
+        let Err(why) = listen(&sentinel, &service, &mut attempt, &mut is_missed).await else { return };
+        // A Sentinel that is away for long has many attempts.
+        match std::mem::replace(&mut is_missed, true) {
+            true => debug!(%why, "not listening to a Sentinel"),
+            false => {
+                warn!(sentinel = sentinel.address(), %why, "a Sentinel does not answer: it reports no failover")
+            }
         }
         sleep(backoff.wait(attempt)).await;
         attempt = attempt.saturating_add(1);
@@ -27,7 +31,12 @@ pub(super) async fn follow(sentinel: Arc<Sentinel>, service: Weak<Service>) {
 }
 
 /// Returns `Ok` when the service is gone.
-async fn listen(sentinel: &Sentinel, service: &Weak<Service>, attempt: &mut u32) -> Result<(), String> {
+async fn listen(
+    sentinel: &Sentinel,
+    service: &Weak<Service>,
+    attempt: &mut u32,
+    is_missed: &mut bool,
+) -> Result<(), String> {
     let mut raw = sentinel.connect().await.map_err(|error| format!("{error:#}"))?;
     raw.write_buffer.push(&Command::from_args(["SUBSCRIBE", SWITCH]));
     loop {
@@ -37,6 +46,9 @@ async fn listen(sentinel: &Sentinel, service: &Weak<Service>, attempt: &mut u32)
             // A switch may have been missed before it listened.
             Some(Event::Listening) => {
                 *attempt = 0;
+                if std::mem::take(is_missed) {
+                    info!(sentinel = sentinel.address(), "a Sentinel answers again");
+                }
                 service.switched().await;
             }
             Some(Event::Switched { name }) if name == service.name => service.switched().await,

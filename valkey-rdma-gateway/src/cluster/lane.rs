@@ -179,6 +179,13 @@ impl Inner {
         }
     }
 
+    /// Takes note of an error about the cluster's state. The library has waited for its end already.
+    fn note(&self, error: &Error) {
+        if let Some(refusal) = error.server() {
+            self.member.standing.note(format!("-{refusal}\r\n").as_bytes(), Instant::now());
+        }
+    }
+
     /// Passes replies to the local client, and waits while it leaves too many unread.
     async fn deliver<'a>(
         &self,
@@ -190,7 +197,10 @@ impl Inner {
             .into_iter()
             .map(|(command, reply)| match reply {
                 Ok(reply) => fit(command, reply, protocol),
-                Err(error) => failure(&error, metrics),
+                Err(error) => {
+                    self.note(&error);
+                    failure(&error, metrics)
+                }
             })
             .collect();
         let (now, complete) = (Instant::now(), u32::try_from(replies.len()).unwrap_or(u32::MAX));

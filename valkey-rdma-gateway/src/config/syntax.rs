@@ -5,14 +5,19 @@ use std::ops::Range;
 use super::Config;
 use crate::error::GatewayError;
 
-/// Reads a configuration. Settings that are unknown, or of another kind, are named together.
+/// Reads a configuration. Settings that are unknown, or of another kind, are named together, and with them what is wrong with the rest.
 pub(super) fn parse(text: &str) -> Result<Config, GatewayError> {
     // One mistake of TOML makes everything behind it unreliable.
     toml::from_str::<toml::Table>(text).map_err(|error| mistake(text, &error))?;
     let (mut rest, mut mistakes) = (text.to_owned(), Vec::new());
+    // A line was taken out without which another one would be wrong.
+    let mut needed = false;
     loop {
         let error = match toml::from_str(&rest) {
             Ok(config) if mistakes.is_empty() => return Ok(config),
+            Ok(config) if !needed => {
+                return Err(with_mistakes_of(&config, mistakes));
+            }
             Ok(_) => break,
             Err(error) => error,
         };
@@ -20,12 +25,34 @@ pub(super) fn parse(text: &str) -> Result<Config, GatewayError> {
         if mistakes.is_empty() || !error.message().starts_with("missing field") {
             mistakes.push((error.span().map(|span| span.start), mistake(text, &error)));
         }
+        needed |= error.span().is_some_and(|span| NEEDED.contains(&name_before(text, span.start)));
         if mistakes.len() == MOST || !take_out(&mut rest, error.span()) {
             break;
         }
     }
+    Err(GatewayError::several(sorted(mistakes)))
+}
+
+/// The mistakes of the text, and those of what is left of it.
+fn with_mistakes_of(config: &Config, mistakes: Vec<(Option<usize>, GatewayError)>) -> GatewayError {
+    let mut all = sorted(mistakes);
+    match config.check() {
+        Ok(()) => {}
+        Err(GatewayError::Several(more)) => all.extend(more),
+        Err(one) => all.push(one),
+    }
+    GatewayError::several(all)
+}
+
+fn sorted(mut mistakes: Vec<(Option<usize>, GatewayError)>) -> Vec<GatewayError> {
     mistakes.sort_by_key(|(place, _)| *place);
-    Err(GatewayError::several(mistakes.into_iter().map(|(_, mistake)| mistake).collect()))
+    mistakes.into_iter().map(|(_, mistake)| mistake).collect()
+}
+
+/// The name of the setting whose value begins here, or nothing.
+fn name_before(text: &str, place: usize) -> &str {
+    let line = text.get(..place).unwrap_or_default().rsplit('\n').next().unwrap_or_default();
+    line.split_once('=').map_or("", |(name, _)| name.trim())
 }
 
 /// Replaces the line of a mistake by spaces. `false` if it is not a setting in one line.
@@ -53,8 +80,7 @@ fn mistake(text: &str, error: &toml::de::Error) -> GatewayError {
     });
     let message = message.replace("invalid socket address syntax", "not an address and port: use ADDR:PORT");
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    let line = before.lines().last().filter(|_| !before.ends_with('\n')).unwrap_or_default();
-    let name = line.split_once('=').map_or("", |(name, _)| name.trim());
+    let name = name_before(text, before.len());
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let name = match name {
         "" => String::new(),
@@ -65,5 +91,7 @@ fn mistake(text: &str, error: &toml::de::Error) -> GatewayError {
     GatewayError::Config(format!("line {}: {name}{message}", before.matches('\n').count() + 1))
 }
 
+/// Settings on which the meaning of others depends.
+const NEEDED: [&str; 2] = ["cluster", "password_file"];
 /// Mistakes that are named at most.
 const MOST: usize = 20;

@@ -304,7 +304,11 @@ impl Session {
         self.metrics().may_have_run.add(unanswered as u64);
         let server = self.route.pool.server.endpoint();
         let text = format!("UPSTREAMLOST the private connection to {server} was lost: {}", one_line(cause));
-        debug!(id = self.client.id, text);
+        // After MONITOR, its end may be the answer to QUIT.
+        match private.is_raw() {
+            true => debug!(id = self.client.id, text),
+            false => self.route.pool.upstreams.report_loss(self.client.id, cause),
+        }
         let irreplaceable = was_target || private.is_irreplaceable();
         if irreplaceable && unanswered == 0 {
             return Err(Closed);

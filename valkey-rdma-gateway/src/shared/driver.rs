@@ -10,10 +10,11 @@ use std::time::Instant;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
+use tracing::{info, warn};
 use valkey_rdma_client::ByteStream;
 use valkey_rdma_resp::{FrameScanner, ProtocolError};
 
-use super::{IDLE, Shared};
+use super::{IDLE, SILENT, Shared};
 use crate::core::Core;
 use crate::inbox::{End, Inbox};
 use crate::server::Upstream;
@@ -40,6 +41,9 @@ pub(super) struct Driver<'a> {
     slow: Option<(Arc<Inbox>, Pin<Box<Sleep>>)>,
     idle: Interval,
     idle_ticks: u32,
+    /// When it is time to look for a reply that the server owes, and whether the log says that there is one.
+    watch: Interval,
+    is_silent: bool,
 }
 
 /// How a connection ended.
@@ -53,8 +57,9 @@ pub(super) enum Ended {
 impl<'a> Driver<'a> {
     pub(super) fn new(shared: &'a Shared, core: &'a Core, mut upstream: Upstream) -> Self {
         upstream.stream = upstream.stream.driven();
-        let mut idle = interval(IDLE);
+        let [mut idle, mut watch] = [IDLE, SILENT].map(interval);
         idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             shared,
             core,
@@ -70,6 +75,8 @@ impl<'a> Driver<'a> {
             slow: None,
             idle,
             idle_ticks: 0,
+            watch,
+            is_silent: false,
         }
     }
 
@@ -95,7 +102,25 @@ impl<'a> Driver<'a> {
                 return Poll::Ready(None);
             }
         }
+        while self.watch.poll_tick(cx).is_ready() {
+            self.report_silence();
+        }
         Poll::Pending
+    }
+
+    /// Logs that the server does not answer, and that it does again. The connection may stay: over TCP nothing ends it.
+    fn report_silence(&mut self) {
+        let (key, server) = (&self.shared.key, self.shared.standing.server());
+        let owed = self.shared.owed_for(Instant::now());
+        let is_silent = owed > SILENT;
+        match (std::mem::replace(&mut self.is_silent, is_silent), is_silent) {
+            (false, true) => {
+                let owed_ms = owed.as_millis();
+                warn!(%key, server, owed_ms, "the server owes a reply: it is frozen, or runs a slow command");
+            }
+            (true, false) => info!(%key, server, "the server answers again"),
+            _ => {}
+        }
     }
 
     /// Ready with the reason if writing failed.
@@ -145,6 +170,9 @@ impl<'a> Driver<'a> {
                     if let Err(error) = self.pass_on() {
                         return Poll::Ready(format!("the server broke the protocol: {error}"));
                     }
+                    if self.is_silent {
+                        self.report_silence();
+                    }
                 }
             }
         }
@@ -160,7 +188,7 @@ impl<'a> Driver<'a> {
             self.scanned += found.len;
             if self.dropping || (!self.begun && self.replies.get(frame) == Some(&b'>')) {
                 if complete > 0 {
-                    self.deliver(frame, complete, false, now);
+                    self.deliver(frame, complete, None, now);
                     (complete, frame) = (0, 0);
                 }
                 self.replies.advance(std::mem::take(&mut self.scanned));
@@ -178,23 +206,27 @@ impl<'a> Driver<'a> {
             if !found.complete {
                 let large = self.begun || self.scanned - frame >= PIECE;
                 let end = if large { self.scanned } else { frame };
-                self.deliver(end, complete, large, now);
+                self.deliver(end, complete, large.then_some(end - frame), now);
                 break;
             }
-            self.begun = false;
+            // Of a long reply only the end is here, and no error is that long.
+            if !std::mem::take(&mut self.begun) {
+                self.shared.note(&self.replies[frame..self.scanned], now);
+            }
             complete += 1;
             frame = self.scanned;
             if left == 1 {
-                self.deliver(frame, complete, false, now);
+                self.deliver(frame, complete, None, now);
                 (complete, frame) = (0, 0);
             }
         }
         Ok(())
     }
 
-    /// Passes on the first `end` bytes, with which `complete` replies of the first client end.
-    fn deliver(&mut self, end: usize, complete: u32, begun: bool, now: Instant) {
-        self.begun = begun;
+    /// Passes on the first `end` bytes, with which `complete` replies of the first client end, and of which the last `begun` are of a reply
+    /// that does not end there.
+    fn deliver(&mut self, end: usize, complete: u32, begun: Option<usize>, now: Instant) {
+        self.begun = begun.is_some();
         let mut queue = self.shared.queue();
         let Some(slot) = queue.first() else { return };
         let inbox = slot.inbox.clone();
@@ -207,7 +239,6 @@ impl<'a> Driver<'a> {
             return;
         }
         self.scanned -= end;
-        self.shared.note_loading(self.replies.starts_with(b"-LOADING"));
         let waiting = if end < PIECE {
             let waiting = inbox.put(&self.replies[..end], complete, now);
             self.replies.advance(end);

@@ -51,8 +51,8 @@ pub(super) struct Queue {
     taken: u64,
     /// Bytes that the connection has accepted.
     written: u64,
-    /// Part of the reply to the first slot was passed on.
-    first_has_begun: bool,
+    /// How many bytes of the reply to the first slot were passed on, if it has begun and not ended.
+    begun: Option<usize>,
     task: Option<Waker>,
     closed: bool,
     /// Bytes of the slots of all queues.
@@ -122,9 +122,10 @@ impl Queue {
         self.slots.front().filter(|slot| slot.begin < self.written)
     }
 
-    /// Whether the server owes the first reply since longer than [`STALL`].
+    /// Whether others should not wait behind the first reply: the server owes it since longer than [`STALL`], or it is [`LARGE`] and
+    /// arrives at present.
     pub(super) fn is_stalled(&self, now: Instant) -> bool {
-        self.owed_for(now) > STALL
+        self.owed_for(now) > STALL || self.begun.is_some_and(|bytes| bytes >= LARGE)
     }
 
     /// For how long the server has owed the first reply. Zero if it owes none.
@@ -132,9 +133,10 @@ impl Queue {
         self.first().map_or(Duration::ZERO, |slot| now.saturating_duration_since(slot.queued))
     }
 
-    /// Counts complete replies of the first slot, and whether a part of the next one was passed on.
-    pub(super) fn answered(&mut self, replies: u32, begun: bool) {
-        self.first_has_begun = begun;
+    /// Counts complete replies of the first slot, and the bytes of the next one if a part of it was passed on.
+    pub(super) fn answered(&mut self, replies: u32, begun: Option<usize>) {
+        let before = self.begun.filter(|_| replies == 0).unwrap_or(0);
+        self.begun = begun.map(|bytes| before + bytes);
         let Some(first) = self.slots.front_mut() else { return };
         first.replies -= replies;
         if first.replies == 0 {
@@ -167,7 +169,7 @@ impl Queue {
         bytes.extend_from_slice(batch);
         bytes.append(&mut self.bytes);
         let begin = self.sent_begin;
-        let first_has_begun = std::mem::take(&mut self.first_has_begun);
+        let first_has_begun = self.begun.take().is_some();
         // Clients whose earlier commands are not sent again either.
         let mut closed = HashSet::new();
         if first_has_begun && let Some(first) = self.slots.front() {
@@ -273,6 +275,8 @@ const SPARE: usize = 4;
 const KEPT: usize = 64 * 1024;
 /// A connection without a reply for this long may run a long script, or wait for the end of CLIENT PAUSE.
 const STALL: Duration = Duration::from_millis(100);
+/// Bytes of a reply that take longer to arrive than another connection to be used.
+const LARGE: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -13,5 +13,6 @@ mod passwords;
 mod plain;
 mod scripted;
 mod sentinel;
+mod standing;
 mod state;
 mod support;

@@ -1,10 +1,12 @@
 //! Commands without state.
 
+use tokio::io::AsyncWriteExt;
 use valkey_rdma_client::Client;
 use valkey_rdma_gateway::{Activation, Config, Gateway, Listen, RouteConfig, Share};
 use valkey_rdma_mock::Mock;
 use valkey_rdma_resp::Value;
 
+use crate::scripted::{Scripted, expect};
 use crate::support::{encode, gateway, mock_with, text};
 
 #[tokio::test]
@@ -95,7 +97,7 @@ async fn a_client_that_closes_its_side_gets_its_last_replies() {
         let gateway = gateway(&url, share).await;
         let mut client = gateway.client().await;
         client.send("SET k v\r\nGET k\r\n").await;
-        tokio::io::AsyncWriteExt::shutdown(&mut client.stream).await.expect("open");
+        client.stream.shutdown().await.expect("open");
         client.expect_bytes(b"+OK\r\n$1\r\nv\r\n").await;
         client.expect_end().await;
     }
@@ -135,4 +137,33 @@ async fn redis_rs_works_unmodified() {
     let (_server, url, _) = mock_with(Mock::new()).await;
     let gateway = gateway(&url, Share::Auto).await;
     redis_rs::exchange(gateway.unix.to_str().unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn small_replies_do_not_wait_behind_a_large_one_that_arrives() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let (mut large, mut small) = (gateway.client().await, gateway.client().await);
+    // Both use the shared connection.
+    small.command("GET small").await;
+    let mut connection = server.accept().await;
+    expect(&mut connection, &encode(["GET", "small"])).await;
+    connection.write_all(b"+S\r\n").await.unwrap();
+    small.expect_bytes(b"+S\r\n").await;
+
+    large.command("GET large").await;
+    expect(&mut connection, &encode(["GET", "large"])).await;
+    let header = format!("${}\r\n", 4 << 20);
+    let part = [header.as_bytes(), &vec![b'x'; 2 << 20]].concat();
+    connection.write_all(&part).await.unwrap();
+    // The gateway has passed all of this on.
+    large.expect_bytes(&part).await;
+    small.command("GET small").await;
+    let mut other = server.accept().await;
+    expect(&mut other, &encode(["GET", "small"])).await;
+    other.write_all(b"+S\r\n").await.unwrap();
+    small.expect_bytes(b"+S\r\n").await;
+    let rest = [&vec![b'x'; 2 << 20], &b"\r\n"[..]].concat();
+    connection.write_all(&rest).await.unwrap();
+    large.expect_bytes(&rest).await;
 }

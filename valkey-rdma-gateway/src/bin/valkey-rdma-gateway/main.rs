@@ -133,6 +133,9 @@ fn main() -> ExitCode {
         }
     };
     if check {
+        for doubt in config.doubts() {
+            let _ = writeln!(io::stderr(), "valkey-rdma-gateway: warning: {doubt}");
+        }
         say("the configuration is valid");
         return ExitCode::SUCCESS;
     }

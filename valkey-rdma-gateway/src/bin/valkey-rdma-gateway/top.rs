@@ -135,11 +135,6 @@ impl Sample {
             let Some(line) = self.info.get(&format!("gateway_shared_{number}")) else { break };
             let _ = writeln!(table, "shared {line}");
         }
-        let _ = writeln!(
-            table,
-            "\n{:>8} {:>11} {:>6} {:>4} {:<12} {:<16} from",
-            "client", "commands/s", "idle s", "db", "name", "user"
-        );
         let commands = |client: &HashMap<String, String>| -> f64 {
             client.get("tot-cmds").and_then(|text| text.parse().ok()).unwrap_or(0.0)
         };
@@ -156,13 +151,35 @@ impl Sample {
             })
             .collect();
         busiest.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        let mut rows =
+            vec![["client", "commands/s", "idle s", "db", "name", "user", "from"].map(str::to_owned)];
         for (rate, client) in busiest.iter().take(MOST) {
-            let field = |name: &str| client.get(name).map_or("", String::as_str);
+            let field = |name: &str| client.get(name).cloned().unwrap_or_default();
             let [id, idle, db, name, user, addr] = ["id", "idle", "db", "name", "user", "addr"].map(field);
-            let _ = writeln!(table, "{id:>8} {rate:>11.0} {idle:>6} {db:>4} {name:<12} {user:<16} {addr}");
+            rows.push([id, format!("{rate:.0}"), idle, db, name, user, addr]);
         }
-        table
+        table + "\n" + &columns(&rows)
     }
+}
+
+/// Rows of cells, of which the first four are numbers. Names may be of any length: each column is as wide as its longest cell.
+fn columns(rows: &[[String; 7]]) -> String {
+    // Those of a usual table, so that it does not move from second to second.
+    let mut widths = [8, 11, 6, 4, 12, 16, 0];
+    for (at, width) in widths.iter_mut().enumerate().take(6) {
+        *width = rows.iter().map(|row| row[at].chars().count()).fold(*width, usize::max);
+    }
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).enumerate().map(|(at, (cell, width))| match at {
+            0..4 => format!("{cell:>width$}"),
+            _ => format!("{cell:<width$}"),
+        });
+        let line = cells.collect::<Vec<_>>().join(" ");
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
 }
 
 /// Names and values of words such as `name=value`.
@@ -173,3 +190,32 @@ fn pairs<'a>(words: impl Iterator<Item = &'a str>, separator: char) -> HashMap<S
 
 /// Clients shown.
 const MOST: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_whatever_the_names() {
+        let client = |line: &str| pairs(line.split(' '), '=');
+        let long = "a-service-with-a-long-name.production.example";
+        let sample = Sample {
+            clients: vec![
+                client("id=1 idle=0 db=0 name=x user=default addr=10.0.0.1:5"),
+                client(&format!("id=1234567890 idle=7 db=15 name={long} user={long} addr=10.0.0.2:5")),
+            ],
+            ..Sample::default()
+        };
+        let table = sample.table(&Sample::default());
+        let places = |word: &str| {
+            let line = table.lines().find(|line| line.contains(word)).unwrap_or_default();
+            line.find(word)
+        };
+        assert_eq!(
+            (places("from"), places("10.0.0.1:5")),
+            (places("10.0.0.2:5"), places("10.0.0.2:5")),
+            "{table}"
+        );
+        assert_eq!(places("user "), places("default"), "{table}");
+    }
+}

@@ -45,7 +45,7 @@ fn reads_go_before_what_was_not_sent_and_once_only() {
     let second = push(&mut queue, &other, &["GET d"]);
     let third = push(&mut queue, &one, &["GET e"]);
     queue.take(&mut batch, &cx);
-    queue.answered(1, false);
+    queue.answered(1, None);
     queue.wrote(second[0].len() + 1);
     let last = push(&mut queue, &other, &["INCR f"]);
 
@@ -58,7 +58,7 @@ fn reads_go_before_what_was_not_sent_and_once_only() {
 
     // The first reply arrives, and the connection is lost again.
     queue.wrote(batch.len());
-    queue.answered(1, false);
+    queue.answered(1, None);
     let lost = queue.lose(&batch).commands;
     assert_eq!(lost.iter().map(|(_, commands)| commands).collect::<Vec<_>>(), [&1, &1, &1]);
     assert_eq!((queue.in_flight(), queue.total.load(Ordering::Relaxed)), (0, 0));
@@ -96,7 +96,7 @@ fn replies_belong_to_the_oldest_command_that_was_sent() {
     assert!(queue.first().is_some());
     let now = Instant::now();
     assert!(!queue.is_stalled(now) && queue.is_stalled(now + 2 * STALL));
-    queue.answered(1, false);
+    queue.answered(1, None);
     assert!(queue.first().is_none(), "the second command was not sent");
     assert!(!queue.is_stalled(now + 2 * STALL), "a command that was not sent waits for the connection");
     assert!(!queue.close());
@@ -109,8 +109,26 @@ fn bytes_count_until_their_commands_are_answered() {
     let count = |queue: &Queue| queue.total.load(Ordering::Relaxed);
     queue.take(&mut batch, &Context::from_waker(Waker::noop()));
     queue.wrote(8);
-    queue.answered(1, false);
+    queue.answered(1, None);
     assert_eq!(count(&queue), 8);
     assert_eq!((queue.lose(&batch).commands.len(), count(&queue)), (1, 4));
     assert_eq!((queue.abandon().len(), count(&queue)), (1, 0));
+}
+
+#[test]
+fn others_do_not_wait_behind_a_large_reply_while_it_arrives() {
+    let (mut queue, _inbox) = filled();
+    let (mut batch, now) = (Vec::new(), Instant::now());
+    queue.take(&mut batch, &Context::from_waker(Waker::noop()));
+    queue.wrote(batch.len());
+    queue.answered(0, Some(LARGE / 2));
+    assert!(!queue.is_stalled(now));
+    queue.answered(0, Some(LARGE / 2));
+    assert!(queue.is_stalled(now));
+    queue.answered(1, Some(LARGE / 2));
+    assert!(!queue.is_stalled(now), "of the next reply half is there");
+    queue.answered(0, Some(LARGE));
+    assert!(queue.is_stalled(now));
+    queue.answered(1, None);
+    assert!(!queue.is_stalled(now));
 }

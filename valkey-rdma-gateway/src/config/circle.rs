@@ -1,0 +1,93 @@
+//! [`circle`]: whether the commands of a route come back to it, because its server is one of the gateway's listeners.
+
+use std::net::{IpAddr, SocketAddr};
+
+use valkey_rdma_client::{Endpoint, Transport};
+
+use super::RouteConfig;
+use crate::listen::Listen;
+
+/// The listener of route `start` that its commands reach again, through other routes or at once.
+pub(super) fn circle(routes: &[RouteConfig], start: usize) -> Option<&Listen> {
+    let mut reached = routes.get(start)?;
+    // A circle that does not lead back to this route is that of another one.
+    for _ in routes {
+        let (next, listen) = routes.iter().enumerate().find_map(|(number, route)| {
+            let listen = route.listen.iter().find(|listen| leads_to(reached, listen))?;
+            Some((number, listen))
+        })?;
+        if next == start {
+            return Some(listen);
+        }
+        reached = &routes[next];
+    }
+    None
+}
+
+/// Whether the route has this listener as its server.
+fn leads_to(route: &RouteConfig, listen: &Listen) -> bool {
+    route.servers.iter().filter_map(|url| url.parse().ok()).any(|server: Endpoint| {
+        let (transport, addr) = match listen {
+            Listen::Tcp(addr) => (Transport::Tcp, addr),
+            Listen::Rdma(addr) => (Transport::Rdma, addr),
+            Listen::Emulated(addr) => (Transport::Emulated, addr),
+            Listen::Unix(_) => return false,
+        };
+        server.transport() == transport && server.sentinels().is_none() && is_at(&server, *addr)
+    })
+}
+
+/// Whether a server with this host and port is a listener of this machine. Other names of the machine are not known here.
+fn is_at(server: &Endpoint, listener: SocketAddr) -> bool {
+    let is_loopback =
+        |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let host = server.host();
+    let is_same = host.parse() == Ok(listener.ip());
+    let ip = listener.ip();
+    server.port() == listener.port()
+        && (is_same || is_loopback(host) && (ip.is_unspecified() || ip.is_loopback() && host == "localhost"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+
+    #[test]
+    fn commands_that_would_come_back_are_found() {
+        let route = |listen: &str, server: &str| {
+            format!(
+                "[[route]]\nlisten = [\"unix:/run/v{}.sock\", \"{listen}\"]\nserver = \"{server}\"\n",
+                listen.len()
+            )
+        };
+        let one = |listen, server| Config::parse(&route(listen, server));
+        for (listen, server, is_circle) in [
+            ("tcp:127.0.0.1:6379", "valkey://127.0.0.1:6379", true),
+            ("tcp:127.0.0.1:6379", "valkey://localhost", true),
+            ("tcp:0.0.0.0:6379", "redis://127.0.0.1:6379", true),
+            ("tcp:[::1]:6379", "valkey://[::1]:6379", true),
+            ("tcp:127.0.0.1:6379", "valkey://127.0.0.1:6380", false),
+            ("tcp:127.0.0.1:6379", "valkey://10.0.0.7:6379", false),
+            ("tcp:127.0.0.1:6379", "valkey+sentinel://127.0.0.1:6379/localhost", false),
+        ] {
+            let checked = one(listen, server);
+            assert_eq!(checked.is_err(), is_circle, "{listen} {server}");
+            let text = checked.map_or_else(|error| error.to_string(), |_| String::new());
+            assert!(
+                !is_circle || text.contains(&format!("its server is its own listener {listen}")),
+                "{text}"
+            );
+        }
+        let both = [
+            route("tcp:127.0.0.1:1", "valkey://127.0.0.1:20"),
+            route("tcp:127.0.0.1:20", "valkey://127.0.0.1:1"),
+        ];
+        let error = Config::parse(&both.concat()).unwrap_err();
+        assert_eq!(error.each().len(), 2, "{error}");
+        let chain = [
+            route("tcp:127.0.0.1:1", "valkey://127.0.0.1:20"),
+            route("tcp:127.0.0.1:20", "valkey://10.0.0.7"),
+        ];
+        Config::parse(&chain.concat()).unwrap();
+    }
+}

@@ -1,0 +1,140 @@
+//! What an operator reads in the log: one line for each change of state.
+
+use std::path::PathBuf;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use valkey_rdma_mock::Mock;
+use valkey_rdma_server::{Command, Handler, Peer, Reply, Server};
+use valkey_rdma_testkit::{Child, Signal};
+
+use crate::program;
+use crate::scripted::{Scripted, expect};
+use crate::support::{Client, PATIENCE, encode, mock_with, socket_path};
+
+/// The program, in front of this server.
+struct Gateway {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Gateway {
+    fn start(server: &str) -> Self {
+        let socket = socket_path();
+        let listen = format!("unix:{}", socket.display());
+        let child = Child::start(&mut program(&["--listen", &listen, "--server", server])).unwrap();
+        child.line_with("ready ", PATIENCE).unwrap();
+        Self { child, socket }
+    }
+
+    async fn client(&self) -> Client {
+        Client::new(UnixStream::connect(&self.socket).await.unwrap())
+    }
+
+    fn waits_for(&self, text: &str) -> String {
+        self.child.line_with(text, PATIENCE).unwrap()
+    }
+
+    /// Its log, when it has ended.
+    fn log(mut self) -> String {
+        self.child.signal(Signal::TERM);
+        assert!(self.child.wait(PATIENCE).unwrap().success());
+        self.child.stderr()
+    }
+}
+
+/// Over TCP nothing ends the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_freezes_and_goes_on_is_logged() {
+    let server = Scripted::start().await;
+    let gateway = Gateway::start(&server.url);
+    let mut client = gateway.client().await;
+    client.send([encode(["GET", "a"]), encode(["GET", "b"])].concat()).await;
+    let mut connection = server.accept().await;
+    expect(&mut connection, &[encode(["GET", "a"]), encode(["GET", "b"])].concat()).await;
+    let line = gateway.waits_for("the server owes a reply");
+    assert!(line.contains("WARN") && line.contains(&server.url), "{line}");
+    connection.write_all(b"+A\r\n+B\r\n").await.unwrap();
+    client.expect_bytes(b"+A\r\n+B\r\n").await;
+    let line = gateway.waits_for("the server answers again");
+    assert!(line.contains("INFO") && line.contains(&server.url), "{line}");
+    let log = gateway.log();
+    assert_eq!(log.matches("owes a reply").count(), 1, "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn private_connections_that_are_lost_are_logged_seldom() {
+    let (server, _, url) = mock_with(Mock::new()).await;
+    let gateway = Gateway::start(&url);
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let mut client = gateway.client().await;
+        assert_eq!(client.say("WATCH k").await, "OK");
+        clients.push(client);
+    }
+    server.shutdown().await;
+    for client in &mut clients {
+        client.expect_end().await;
+    }
+    let line = gateway.waits_for("the private connection of a client was lost");
+    assert!(line.contains("WARN") && line.contains(&url), "{line}");
+    let log = gateway.log();
+    assert!(log.matches("the private connection of a client").count() < 20, "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_reads_its_data_is_logged() {
+    let mock = valkey_rdma_mock::MockServer::start().await;
+    mock.on("GET").error("LOADING wait");
+    let gateway = Gateway::start(mock.tcp_url());
+    let mut client = gateway.client().await;
+    for _ in 0..3 {
+        assert_eq!(client.say("GET k").await, "-LOADING wait");
+    }
+    gateway.waits_for("the server answers with LOADING");
+    let log = gateway.log();
+    assert_eq!(log.matches("LOADING").count(), 2, "one line, with the reply: {log}");
+}
+
+/// Reports the primary.
+#[derive(Clone)]
+struct Sentinel(Vec<Reply>);
+
+impl Handler for Sentinel {
+    type Session = ();
+
+    fn session(&self, _: &Peer) {}
+
+    async fn call(&self, _: &mut Peer, (): &mut (), command: Command) -> Result<Reply, Reply> {
+        if command.is("SUBSCRIBE") {
+            let channel = Reply::Bulk(command.args()[0].clone());
+            return Ok(Reply::Push(vec![Reply::bulk("subscribe"), channel, Reply::Integer(1)]));
+        }
+        Ok(Reply::Array(self.0.clone()))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_does_not_answer_is_logged_while_the_server_does() {
+    // Bound, so that nothing else takes the port.
+    let reserved = tokio::net::TcpSocket::new_v4().unwrap();
+    reserved.set_reuseaddr(true).unwrap();
+    reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = reserved.local_addr().unwrap();
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let (host, port) = url.split_once("://").unwrap().1.split_once(':').unwrap();
+    let primary = Sentinel(vec![Reply::bulk(host.to_owned()), Reply::bulk(port.to_owned())]);
+    let sentinel = Server::builder(primary.clone()).tcp(address).start().await.unwrap();
+    let gateway = Gateway::start(&format!("valkey+sentinel://{address}/mymaster"));
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("GET k").await, "(nil)");
+    sentinel.shutdown().await;
+    let line = gateway.waits_for("a Sentinel does not answer");
+    assert!(line.contains("WARN") && line.contains(&address.to_string()), "{line}");
+    assert_eq!(client.say("GET k").await, "(nil)");
+    let sentinel = Server::builder(primary).tcp(address).start().await.unwrap();
+    gateway.waits_for("a Sentinel answers again");
+    let log = gateway.log();
+    assert_eq!(log.matches("a Sentinel does not answer").count(), 1, "{log}");
+    drop(sentinel);
+}
