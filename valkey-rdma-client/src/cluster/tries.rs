@@ -41,8 +41,10 @@ pub(super) struct Tries<'a> {
     pauses: u32,
     /// How often a connection was lost that may have run it.
     losses: u32,
-    /// When the trouble began; `None` again once a node has answered where to go.
+    /// When the trouble began, without the time that the command ran; `None` again once a node has answered where to go.
     since: Option<Instant>,
+    /// When the present try began.
+    tried: Option<Instant>,
     /// The error that says it may have run, for commands that may run twice.
     may_have_run: Option<Error>,
     ask: Option<Arc<Node>>,
@@ -67,6 +69,7 @@ impl<'a> Tries<'a> {
             pauses: 0,
             losses: 0,
             since: None,
+            tried: None,
             may_have_run: None,
             ask: None,
             chosen: None,
@@ -93,6 +96,7 @@ impl<'a> Tries<'a> {
     /// Finds a connection: waits for the node to be connected, or for a map that names another.
     pub(super) async fn next(&mut self) -> Result<Place, Error> {
         let found = self.find().await;
+        self.tried = Some(Instant::now());
         found.map_err(|error| self.give_up(error))
     }
 
@@ -145,6 +149,9 @@ impl<'a> Tries<'a> {
         error: Error,
         repeatable: bool,
     ) -> Result<(), Error> {
+        if let (Error::Server(_), Some(since), Some(tried)) = (&error, &mut self.since, self.tried) {
+            *since += tried.elapsed();
+        }
         let judged = self.judge(place, error, repeatable).await;
         judged.map_err(|error| self.give_up(error))
     }

@@ -88,6 +88,34 @@ async fn a_blocking_command_that_waited_long_still_follows_its_slot() {
     assert_eq!(job, Some((key, "job".to_owned())));
 }
 
+/// What it waited for before is over once it runs, also if its node was connected to only then.
+#[tokio::test]
+async fn a_blocking_command_that_ran_long_waits_for_the_cluster_as_long_as_others() {
+    let mocks = mocks().await;
+    let limit = Duration::from_secs(10);
+    // Only node 0 is connected.
+    let seed = format!("{}?timeout={}s", mocks.url(0), PATIENCE.as_secs());
+    let cluster = ClusterClient::connect_with([seed], &patient(limit)).await.expect("connected");
+    let key = mocks.key_of(1, 0);
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.blocking_query::<Option<(String, String)>>(["BLPOP", &key, "0"]).await }
+    });
+    while mocks.calls(1, "blpop") < 1 {
+        tokio::task::yield_now().await;
+    }
+    advance(limit + Duration::from_secs(1), 1).await;
+    mocks.set_down(true);
+    while cluster.status().counters.not_ready == 0 {
+        tokio::task::yield_now().await;
+    }
+    mocks.set_down(false);
+    let other = client_of(&mocks, &unhurried()).await;
+    other.command(["RPUSH", &key, "job"]).await.expect("pushed");
+    let job = waits.await.expect("no panic").expect("popped once the cluster is up");
+    assert_eq!(job, Some((key, "job".to_owned())));
+}
+
 #[tokio::test]
 async fn watching_a_key_on_the_move_waits_until_its_slot_has_arrived() {
     let mocks = mocks().await;

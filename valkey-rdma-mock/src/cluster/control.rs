@@ -117,6 +117,8 @@ impl MockCluster {
     /// Lets every node answer commands with keys with `CLUSTERDOWN The cluster is down`, or not.
     pub fn set_down(&self, down: bool) {
         self.bus.change(|topology| topology.down = down);
+        // Blocked commands are refused, too.
+        self.bus.announce();
     }
 
     /// Lets a node accept connections and read commands, and send nothing, until [`thaw`](Self::thaw): no replies and no
