@@ -144,7 +144,8 @@ impl Cache {
         &self.client
     }
 
-    /// Invalidations from now on, of keys read through [`get`](Self::get) or the client.
+    /// Invalidations from now on, of keys read through [`get`](Self::get) or by commands of the client; not of those read on its dedicated
+    /// connections, as [`Client::get_into`] does.
     #[must_use]
     pub fn invalidations(&self) -> Invalidations {
         Invalidations { receiver: self.store.subscribers.subscribe() }

@@ -171,7 +171,8 @@ impl Client {
     /// ended, including those of [readers dropped early](crate::ValueReader). Returns at once if already closed.
     ///
     /// After [`Config::close_timeout`], connections end even without replies, and commands without a reply fail with
-    /// [`Error::Lost`]. If the runtime that connected the client is not running, this returns 1 s later all the same.
+    /// [`Error::Lost`]. If the runtime that connected the client is not running, this returns 1 s later all the same; with a
+    /// `close_timeout` of `None`, it then waits until that runtime runs.
     ///
     /// # Cancel safety
     /// Once polled, dropping the future does not stop the closing.

@@ -19,4 +19,4 @@ pub(crate) use self::loading::LONGEST_WAIT as LONGEST_WAIT_FOR_DATA;
 pub(crate) use self::located::Whereabouts;
 pub(crate) use self::locator::{Finding, Locator};
 pub(crate) use self::raw::{Outstanding, RawConnection};
-pub(crate) use self::tcp::silence_limit_over_tcp;
+pub(crate) use self::tcp::silence_limit;

@@ -53,7 +53,7 @@ impl Client {
     /// waits for the server and its data as commands do, up to [`Config::offline_timeout`](crate::Config::offline_timeout).
     ///
     /// # Errors
-    /// [`Error::Connect`], as for [`connect`](Self::connect).
+    /// [`Error::Connect`], as for [`connect`](Self::connect). [`Error::Lost`] if the client was closed, or its runtime has shut down.
     ///
     /// # Cancel safety
     /// As for [`connect`](Self::connect).

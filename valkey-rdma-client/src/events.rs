@@ -118,12 +118,6 @@ impl Waiting {
         }
         self.events.push_back(event);
     }
-
-    fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
 }
 
 impl ConnectionEvents {
@@ -197,15 +191,18 @@ impl EventHub {
     }
 
     fn pass(&self, change: impl Fn(&mut Waiting)) {
+        let mut wakers = Vec::new();
         lock(&self.listeners).retain(|listener| match listener.upgrade() {
             Some(waiting) => {
                 let mut waiting = lock(&waiting);
                 change(&mut waiting);
-                waiting.wake();
+                wakers.extend(waiting.waker.take());
                 true
             }
             None => false,
         });
+        // Not with the locks held: a waker may run anything.
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -256,6 +253,8 @@ impl EventReporter {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Wake;
+
     use futures_util::FutureExt;
 
     use super::*;
@@ -278,6 +277,29 @@ mod tests {
             assert_eq!(now(&mut events), Some(Some("connection 0 lost: the peer closed it".to_owned())));
         }
         assert_eq!(now(&mut events), None);
+    }
+
+    /// One that polls where it is woken.
+    #[test]
+    fn a_waker_may_use_the_events() {
+        struct Reads(Mutex<Option<ConnectionEvents>>, Mutex<Vec<ConnectionEvent>>);
+        impl Wake for Reads {
+            fn wake(self: Arc<Self>) {
+                if let Some(Poll::Ready(Some(event))) =
+                    lock(&self.0).as_mut().map(|events| events.poll(&Context::from_waker(Waker::noop())))
+                {
+                    lock(&self.1).push(event);
+                }
+            }
+        }
+        let hub = Arc::new(EventHub::new(1));
+        let events = hub.listen(Vec::new);
+        let reads = Arc::new(Reads(Mutex::default(), Mutex::default()));
+        let waker = Waker::from(reads.clone());
+        assert!(events.poll(&Context::from_waker(&waker)).is_pending());
+        *lock(&reads.0) = Some(events);
+        EventReporter::new(hub, 0).lost(&Arc::new(LostCause::PeerClosed));
+        assert_eq!(lock(&reads.1).len(), 1);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::endpoint::Transport;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
-    /// What carries the bytes.
+    /// What carries the bytes. Of a stream that the program made: what its endpoint says.
     pub transport: Transport,
     /// The server's address; `None` on a stream supplied by the caller.
     pub peer: Option<SocketAddr>,

@@ -52,7 +52,8 @@ impl ClusterConfig {
     /// Settings for the connections to each node, and for commands: time limits, name, number of connections. A node's
     /// connections are made when the first command needs them. [`Config::offline_timeout`] limits how long a command
     /// waits for a shard without a reachable primary, [`Config::retries`] how often a command is sent again after lost
-    /// connections, and [`Config::reconnect`] sets the waits between attempts to connect to a node.
+    /// connections, and [`Config::reconnect`] sets the waits between attempts to connect to a node; with `None`, which disables it
+    /// elsewhere, they are the default ones: a cluster client always connects again.
     #[must_use]
     pub fn node(mut self, config: Config) -> Self {
         self.node = config;

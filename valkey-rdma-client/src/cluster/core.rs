@@ -64,7 +64,6 @@ pub(super) struct Core {
     pub(super) learned: Mutex<HashMap<String, Option<Arc<Learned>>>>,
     refresh: mpsc::Sender<RefreshRequest>,
     closed: watch::Sender<bool>,
-    backoff: Backoff,
     pub(super) home: Home,
 }
 
@@ -120,7 +119,6 @@ impl Core {
             learned: Mutex::default(),
             refresh,
             closed: watch::Sender::new(false),
-            backoff: config.node.reconnect.unwrap_or_default(),
             home,
         })
     }
@@ -244,7 +242,7 @@ impl Core {
 
     /// The waits between attempts to connect.
     pub(super) fn backoff(&self) -> Backoff {
-        self.backoff
+        self.config.node.reconnect.unwrap_or_default()
     }
 
     /// Refuses new connections.

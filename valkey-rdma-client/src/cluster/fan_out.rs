@@ -97,7 +97,7 @@ impl ClusterClient {
         response: Response,
     ) -> Result<Value, Error> {
         if targets.is_empty() {
-            return Err(ClusterError::Uncovered { slot: 0 }.into());
+            return Err(ClusterError::NoPrimaries.into());
         }
         let deadline = self.limit(&command).and_then(Deadline::after);
         let mut sent: FuturesUnordered<_> = (0..)

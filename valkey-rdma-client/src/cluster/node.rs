@@ -315,6 +315,8 @@ impl Attempt {
                 warn!(node = %node.name, error = %format_args!("{error:#}"), "no connection to a node");
                 dial.redial.failed(node.settings.backoff);
                 node.pass_over_until(dial.redial.not_before());
+                // It wakes tasks.
+                drop(dial);
                 node.settings.events.failed(&node.address, &error);
                 Some(error)
             }

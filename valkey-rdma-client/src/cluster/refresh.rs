@@ -99,8 +99,20 @@ impl RefreshTask {
 
 /// Between three quarters and five quarters of it: clients that saw the same failure do not ask at the same moments.
 fn jittered(wait: Duration) -> Duration {
-    wait.mul_f64(0.75 + fastrand::f64() / 2.0)
+    wait.min(FOREVER).mul_f64(0.75 + fastrand::f64() / 2.0)
 }
 
-/// Stands for no period.
+/// Stands for no period. Longer ones could not be added to a moment.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_may_be_as_long_as_there_are() {
+        for _ in 0..100 {
+            assert!(Instant::now().checked_add(jittered(Duration::MAX)).is_some());
+        }
+    }
+}

@@ -74,7 +74,7 @@ impl SilenceWatch {
         let map = topology.map();
         let members = map.nodes();
         let is_member = |node: &Arc<Node>| members.iter().any(|member| Arc::ptr_eq(member, node));
-        let connected = map.nodes().into_iter().filter_map(|node| node.live().map(|client| (node, client)));
+        let connected = members.iter().filter_map(|node| node.live().map(|client| (node.clone(), client)));
         // A node that has left the map may owe replies.
         let gone = before.iter().map(|watched| (watched.node.clone(), watched.client.clone()));
         let gone = gone.filter(|(node, client)| !node.live().is_some_and(|live| live.is_same(client)));

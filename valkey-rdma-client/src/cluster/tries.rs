@@ -113,7 +113,7 @@ impl<'a> Tries<'a> {
             let Some(node) = node else {
                 let error = match self.target {
                     Target::Slot(slot, _) | Target::Primary(_, slot) => ClusterError::Uncovered { slot },
-                    _ => ClusterError::Unreachable { tried: 0, last: Box::new(ClusterError::NoSeeds.into()) },
+                    Target::Any | Target::Node(_) => ClusterError::NoPrimaries,
                 };
                 self.pause(error.into(), true).await?;
                 continue;

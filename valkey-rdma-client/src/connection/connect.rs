@@ -94,43 +94,33 @@ impl Connector {
 
     /// As [`connect`](Self::connect), without telling those that wait for the server.
     pub(super) async fn connect_quietly(&self, purpose: Purpose) -> Result<RawConnection, ConnectError> {
-        let mut raw = match &self.source {
-            Source::Located(locator) => {
-                self.connect_located(locator, Login::Required).await.map_err(|cause| self.failure(cause))?
-            }
-            _ => self.connect_unregistered().await?,
-        };
+        let mut raw = self.reach(Login::For(purpose)).await?;
         raw.registration = Some(self.registry.register(raw.info.clone(), raw.monitor.clone(), purpose));
         debug!(info = %raw.info, "connected");
         Ok(raw)
     }
 
-    /// Connects and logs in, without an entry in the registry.
-    pub(super) async fn connect_unregistered(&self) -> Result<RawConnection, ConnectError> {
-        self.connect_or_fall_back(Login::Required).await
-    }
-
     /// Connects without a login, within the endpoint's timeout. Whether it is the primary, if it was located, is left to the caller too.
     pub(crate) async fn dial(&self) -> Result<RawConnection, ConnectError> {
+        self.reach(Login::LeftToCaller).await
+    }
+
+    /// Connects to the server, wherever it is.
+    async fn reach(&self, login: Login) -> Result<RawConnection, ConnectError> {
         match &self.source {
             Source::Located(locator) => {
-                let connected = self.connect_located(locator, Login::LeftToCaller).await;
-                connected.map_err(|cause| self.failure(cause))
+                self.connect_located(locator, login).await.map_err(|cause| self.failure(cause))
             }
-            _ => self.dial_direct().await,
+            _ => self.connect_or_fall_back(login).await,
         }
     }
 
-    /// Connects to the endpoint's own address without a login.
-    pub(super) async fn dial_direct(&self) -> Result<RawConnection, ConnectError> {
-        self.connect_or_fall_back(Login::LeftToCaller).await
-    }
-
-    async fn connect_or_fall_back(&self, login: Login) -> Result<RawConnection, ConnectError> {
+    /// Connects to the endpoint's own address.
+    pub(super) async fn connect_or_fall_back(&self, login: Login) -> Result<RawConnection, ConnectError> {
         let deadline = ConnectDeadline::of(&self.endpoint);
         let transport = self.endpoint.transport();
         let raw = match self.establish(transport, login, &deadline).await {
-            Err(cause) if self.endpoint.fallback() && worth_a_fallback(&cause) => {
+            Err(cause) if self.may_fall_back() && worth_a_fallback(&cause) => {
                 warn!(peer = %self.endpoint.authority(), %cause, "no connection over {transport}, falling back to tcp");
                 match self.establish(Transport::Tcp, login, &deadline).await {
                     Ok(mut raw) => {
@@ -143,6 +133,11 @@ impl Connector {
             other => other,
         };
         raw.map_err(|cause| self.failure(cause))
+    }
+
+    /// True if the endpoint allows TCP, and says how to connect.
+    fn may_fall_back(&self) -> bool {
+        self.endpoint.fallback() && matches!(self.source, Source::Endpoint)
     }
 
     /// Logs in over a connected stream. A stream of the transport is driven as the client's own ones are.
@@ -163,7 +158,7 @@ impl Connector {
                 None => return Err(self.failure(ConnectCause::OnlyOneStream)),
             },
         };
-        self.set_up(raw, &deadline).await.map_err(|cause| self.failure(cause))
+        self.set_up(raw, Purpose::Shared, &deadline).await.map_err(|cause| self.failure(cause))
     }
 
     async fn establish(
@@ -180,14 +175,14 @@ impl Connector {
                 let stream = timeout_at(deadline.at, dial()).await.map_err(|_| deadline.passed(false))?;
                 let stream = stream.map_err(|error| ConnectCause::Io(Arc::new(error)))?;
                 let raw = RawConnection::new(AnyStream::Other(stream), self.plain_info(transport), None);
-                return self.set_up(raw, deadline).await;
+                return self.log_in_if(login, raw, deadline).await;
             }
         }
         let port = self.endpoint.port_on(transport);
         let addresses = timeout_at(deadline.at, resolve(&self.endpoint, port)).await;
         let addresses = addresses.map_err(|_| deadline.passed(false))??;
         // The fallback needs time too.
-        let halved = self.endpoint.fallback() && transport != Transport::Tcp;
+        let halved = self.may_fall_back() && transport != Transport::Tcp;
         let deadline = if halved { &deadline.half() } else { deadline };
         let raw = match transport {
             Transport::Tcp => self.dial_tcp(&addresses, deadline).await?,
@@ -196,8 +191,17 @@ impl Connector {
                 self.dial_device(DeviceKind::Emulated, transport, &addresses, deadline).await?
             }
         };
+        self.log_in_if(login, raw, deadline).await
+    }
+
+    async fn log_in_if(
+        &self,
+        login: Login,
+        raw: RawConnection,
+        deadline: &ConnectDeadline,
+    ) -> Result<RawConnection, ConnectCause> {
         match login {
-            Login::Required => self.set_up(raw, deadline).await,
+            Login::For(purpose) => self.set_up(raw, purpose, deadline).await,
             Login::LeftToCaller => Ok(raw),
         }
     }
@@ -267,10 +271,10 @@ impl Connector {
     }
 }
 
-/// Whether a new connection logs in.
+/// Whether a new connection logs in, and what for.
 #[derive(Clone, Copy)]
 pub(super) enum Login {
-    Required,
+    For(Purpose),
     LeftToCaller,
 }
 

@@ -11,6 +11,7 @@ use super::raw::RawConnection;
 use crate::endpoint::Endpoint;
 use crate::error::ConnectCause;
 use crate::resp::Command;
+use crate::stats::Purpose;
 
 impl Connector {
     /// Applies the settings of endpoint and config to a connection. All commands are sent in one write. The first
@@ -18,9 +19,10 @@ impl Connector {
     pub(super) async fn set_up(
         &self,
         mut raw: RawConnection,
+        purpose: Purpose,
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
-        let (commands, steps): (Vec<_>, Vec<_>) = self.steps().unzip();
+        let (commands, steps): (Vec<_>, Vec<_>) = self.steps(purpose).unzip();
         let mut replies = Vec::with_capacity(commands.len());
         let outcome = timeout_at(deadline.at, raw.exchange_into(&commands, &mut replies)).await;
         let mut ignored = None;
@@ -45,7 +47,7 @@ impl Connector {
     }
 
     /// The handshake, in order.
-    fn steps(&self) -> impl Iterator<Item = (Command, Step)> {
+    fn steps(&self, purpose: Purpose) -> impl Iterator<Item = (Command, Step)> {
         let endpoint = &self.endpoint;
         let login = login(endpoint);
         // Without a login command, only PING shows that the server requires one: SETINFO is allowed before a login.
@@ -53,7 +55,9 @@ impl Connector {
         let database = endpoint.database();
         let select = (database != 0).then(|| Command::new("SELECT").arg(database.to_string()));
         let name = self.config.name.as_deref().map(|name| Command::from_args(["CLIENT", "SETNAME", name]));
-        let tracking = self.config.tracking.then(|| Command::from_args(["CLIENT", "TRACKING", "ON"]));
+        // The server sends invalidations to the connection that read the key. Only shared ones listen.
+        let is_tracked = self.config.tracking && purpose == Purpose::Shared;
+        let tracking = is_tracked.then(|| Command::from_args(["CLIENT", "TRACKING", "ON"]));
         let library = Command::from_args(["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
         let version = Command::from_args(["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
         let replicas = self.config.read_replicas.then(|| Command::new("READONLY"));

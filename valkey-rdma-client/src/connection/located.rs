@@ -49,14 +49,16 @@ impl Connector {
         let mut failure = ConnectCause::NoAddress;
         for endpoint in locator.candidates().await? {
             let connector = self.connector_at(&endpoint);
+            let connected = connector.connect_or_fall_back(login).await.map_err(|error| error.cause);
             let connected = match login {
-                Login::Required => {
-                    connector.connect_to_primary().await.inspect(|_| locator.found(&endpoint.authority()))
-                }
-                Login::LeftToCaller => {
-                    let dialed = connector.dial_direct().await.inspect(|_| locator.follow());
-                    dialed.map_err(|error| error.cause)
-                }
+                Login::For(_) => match connected {
+                    Ok(raw) => {
+                        let primary = connector.only_primary(raw).await;
+                        primary.inspect(|_| locator.found(&endpoint.authority()))
+                    }
+                    Err(cause) => Err(cause),
+                },
+                Login::LeftToCaller => connected.inspect(|_| locator.follow()),
             };
             failure = match connected {
                 Ok(mut raw) => {
@@ -78,9 +80,8 @@ impl Connector {
         connector.clone()
     }
 
-    /// Connects, and asks the server for its role: what the Sentinels report may be old.
-    async fn connect_to_primary(&self) -> Result<RawConnection, ConnectCause> {
-        let mut raw = self.connect_unregistered().await.map_err(|error| error.cause)?;
+    /// Asks the server for its role: what the Sentinels report may be old.
+    async fn only_primary(&self, mut raw: RawConnection) -> Result<RawConnection, ConnectCause> {
         let (question, mut replies) = ([Command::new("ROLE")], Vec::new());
         let limit = self.endpoint.timeout();
         let asked = timeout(limit, raw.exchange_into(&question, &mut replies));

@@ -13,7 +13,6 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 
 use crate::config::Config;
-use crate::endpoint::Transport;
 use crate::stats::ConnectionInfo;
 
 /// Connects, from `source` if one is given. `silence`: how long the peer may be silent before the connection is lost.
@@ -44,9 +43,9 @@ pub(super) async fn connect(
     Ok(stream)
 }
 
-/// How long a server may leave a PING without an answer. `None` over other transports, which notice a silent server themselves.
-pub(crate) fn silence_limit_over_tcp(info: &ConnectionInfo, config: &Config) -> Option<Duration> {
-    let limit = config.keepalive_timeout.filter(|_| info.transport == Transport::Tcp);
+/// How long a server may leave a PING without an answer. `None` over RDMA and the emulated device, which notice a silent server themselves.
+pub(crate) fn silence_limit(info: &ConnectionInfo, config: &Config) -> Option<Duration> {
+    let limit = config.keepalive_timeout.filter(|_| info.device.is_none());
     limit.map(|limit| limit.clamp(SECOND, LONGEST_TIMEOUT))
 }
 

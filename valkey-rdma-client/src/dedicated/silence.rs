@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::client::Client;
-use crate::connection::{RawConnection, Whereabouts, silence_limit_over_tcp};
+use crate::connection::{RawConnection, Whereabouts, silence_limit};
 use crate::error::{Error, LostCause};
 use crate::resp::Command;
 use crate::stats::Purpose;
@@ -23,7 +23,7 @@ pub(super) struct SilenceCheck {
 
 impl SilenceCheck {
     pub(super) fn new(client: &Client, raw: &RawConnection) -> Self {
-        let limit = silence_limit_over_tcp(&raw.info, client.config());
+        let limit = silence_limit(&raw.info, client.config());
         let whereabouts = client.connector().whereabouts(raw);
         Self { client: client.clone(), limit, whereabouts }
     }

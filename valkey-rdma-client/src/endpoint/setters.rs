@@ -107,6 +107,8 @@ impl Endpoint {
     #[must_use]
     pub fn with_sentinels(mut self, sentinels: Sentinels) -> Self {
         self.host = sentinels.service().to_owned();
+        // They say which one.
+        self.port = Self::DEFAULT_PORT;
         self.sentinels = Some(Box::new(sentinels));
         self
     }

@@ -180,4 +180,7 @@ fn the_url_of_an_endpoint_means_the_same_endpoint() {
         let endpoint = parse(url).expect(url);
         assert_eq!(parse(&endpoint.to_url()), Ok(endpoint.clone()), "{url}: {}", endpoint.to_url());
     }
+    let located =
+        Endpoint::new(Transport::Rdma, "h", 7000).with_sentinels(Sentinels::new("m", [("s", 26379)]));
+    assert_eq!(parse(&located.to_url()), Ok(located));
 }

@@ -51,6 +51,9 @@ pub enum ClusterError {
         /// The slot.
         slot: u16,
     },
+    /// No node serves any slot.
+    #[error("the cluster has no primary with slots; see CLUSTER INFO on any node")]
+    NoPrimaries,
     /// There is no such slot.
     #[error("there is no slot {slot}: slots are 0 to 16383")]
     NoSuchSlot {

@@ -148,7 +148,7 @@ impl InFlight {
 
     /// Empties it, oldest first. Each request comes with whether this connection may have run it, given how much was
     /// written.
-    pub(crate) fn drain(&mut self, written: u64) -> impl DoubleEndedIterator<Item = (Request, bool)> + '_ {
+    pub(crate) fn drain(&mut self, written: u64) -> impl Iterator<Item = (Request, bool)> + '_ {
         self.commands = 0;
         self.batches = 0;
         self.unencoded = 0;

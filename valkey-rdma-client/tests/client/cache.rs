@@ -34,6 +34,23 @@ async fn a_value_is_asked_for_once_until_it_changes() {
     }
 }
 
+/// A dedicated connection to which the server has sent something unasked is closed instead of being used again.
+#[tokio::test]
+async fn dedicated_connections_get_no_invalidations() {
+    let target = target().await;
+    let cache = Cache::connect(target.url.as_str(), &Config::default(), 100).await.expect("connected");
+    let writer = target.client().await;
+    let key = target.key("k");
+    writer.command(["SET", &key, "1"]).await.expect("set");
+    let mut ids = Vec::new();
+    for value in ["2", "3"] {
+        assert_eq!(cache.client().get_into(&key, &mut [0; 8]).await.expect("a value"), Some(1));
+        ids.push(cache.client().blocking_query::<i64>(["CLIENT", "ID"]).await.expect("a number"));
+        writer.command(["SET", &key, value]).await.expect("set");
+    }
+    assert_eq!(ids[0], ids[1], "the same connection");
+}
+
 #[tokio::test]
 async fn a_lost_connection_forgets_everything() {
     let target = target().await;

@@ -1,7 +1,11 @@
 //! `fallback=tcp`: never in silence.
 
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tokio::net::TcpSocket;
-use valkey_rdma_client::{Client, Transport};
+use valkey_rdma_client::{Client, Config, Transport};
 
 use crate::target::target;
 
@@ -19,6 +23,23 @@ async fn with_leave_to_fall_back_tcp_is_used_and_the_reason_told() {
 
     let strict = target.tcp.replace("valkey://", "emulated://") + "?device=inprocess";
     assert!(Client::connect(strict.as_str()).await.is_err());
+}
+
+/// The program chose what to dial: another transport would dial the same.
+#[tokio::test]
+async fn a_dialer_is_not_called_again_for_a_fallback() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let dialer = {
+        let calls = calls.clone();
+        move || {
+            calls.fetch_add(1, Ordering::Relaxed);
+            // Its other end is gone.
+            ready(Ok(tokio::io::duplex(64).0))
+        }
+    };
+    let url = "rdma://localhost?fallback=tcp";
+    let error = Client::connect_with_dialer(url, &Config::default(), dialer).await.expect_err("lost");
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "{error}");
 }
 
 #[tokio::test]

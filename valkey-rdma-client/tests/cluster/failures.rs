@@ -311,6 +311,19 @@ async fn a_slot_without_a_node_is_an_error_within_the_limit() {
     assert!(matches!(error, Error::Cluster(ClusterError::Uncovered { .. })), "{error:?}");
 }
 
+/// Slots are given to no node yet.
+#[tokio::test]
+async fn commands_without_keys_name_what_a_new_cluster_lacks() {
+    let mocks = mocks().await;
+    mocks.unassign(0..=16_383);
+    let hurried = watchful().node(unhurried_node().command_timeout(Duration::from_millis(300)));
+    let cluster = client_of(&mocks, &hurried).await;
+    for name in ["TIME", "DBSIZE"] {
+        let error = cluster.command([name]).await.expect_err("no primary");
+        assert!(matches!(error, Error::Cluster(ClusterError::NoPrimaries)), "{error:?}");
+    }
+}
+
 /// The time limit of the command is shorter than that of an outage.
 #[tokio::test]
 async fn the_reason_is_told_though_the_time_is_up() {
