@@ -26,7 +26,7 @@ use crate::{arguments, batch, describe, memory, reply};
 /// It belongs to the loop that was running in ``connect``. Cancelled calls with buffers, and cancelled blocking commands, stop, and
 /// close their connection: when the await returns, the buffers are free. A value that was being set may be set. Other cancelled calls
 /// go on, and their replies are dropped.
-#[pyclass(frozen, module = "valkey_rdma", subclass)]
+#[pyclass(frozen, module = "valkey_rdma", subclass, weakref)]
 pub(crate) struct AsyncClient {
     engine: Local<Arc<Engine>>,
     event_loop: Py<EventLoop>,
@@ -332,7 +332,7 @@ impl Drop for Connecting {
 }
 
 /// Commands that are sent together, without waiting for replies in between.
-#[pyclass(frozen, module = "valkey_rdma")]
+#[pyclass(frozen, module = "valkey_rdma", weakref)]
 pub(crate) struct AsyncPipeline {
     client: Py<AsyncClient>,
     commands: Mutex<Vec<Command>>,

@@ -24,7 +24,7 @@ use crate::{arguments, batch, describe, memory, reply};
 /// Small commands of all threads share ``connections`` connections. Buffers go over up to ``lanes`` further ones, made when needed.
 ///
 /// A client belongs to the process that made it: after a fork, calls in the child raise ``ForkedError``.
-#[pyclass(frozen, module = "valkey_rdma", subclass)]
+#[pyclass(frozen, module = "valkey_rdma", subclass, weakref)]
 pub(crate) struct Client {
     engine: Local<Arc<Engine>>,
     handle: Handle,
@@ -292,7 +292,7 @@ impl Client {
 }
 
 /// Commands that are sent together, without waiting for replies in between.
-#[pyclass(frozen, module = "valkey_rdma")]
+#[pyclass(frozen, module = "valkey_rdma", weakref)]
 pub(crate) struct Pipeline {
     client: Py<Client>,
     commands: Mutex<Vec<Command>>,

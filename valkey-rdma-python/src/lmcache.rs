@@ -36,7 +36,7 @@ type Completion = (u64, bool, String, Option<Vec<bool>>);
 /// Parameters: ``url``; ``connections``, over which batches are spread; ``ttl`` in seconds; ``key_prefix``; ``timeout`` in seconds for
 /// a batch; ``max_pending``, the batches that may be in flight: one more raises BlockingIOError; ``cluster``: with True, ``url`` is a
 /// node of a cluster, or a list of them, and ``connections`` counts those to each node.
-#[pyclass(frozen, module = "valkey_rdma", subclass)]
+#[pyclass(frozen, module = "valkey_rdma", subclass, weakref)]
 pub(crate) struct LMCacheClient {
     shared: Local<Arc<Shared>>,
     handle: Handle,

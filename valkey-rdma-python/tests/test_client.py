@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy
 import pytest
 
 import valkey_rdma
-from valkey_rdma import Client
+from valkey_rdma import Client, LMCacheClient
 
 
 def pattern(length):
@@ -109,6 +110,14 @@ def test_bad_arguments_are_type_errors(client, arguments):
 def test_bad_timeouts_are_value_errors(client, timeout):
     with pytest.raises(ValueError, match="timeout"):
         client.command("PING", timeout=timeout)
+
+
+def test_weak_references(client, url):
+    with client.subscriber() as subscriber, client.register(bytearray(1)) as registration:
+        connector = LMCacheClient(url)
+        things = client, client.pipeline(), subscriber, registration, connector
+        assert [weakref.ref(thing)() for thing in things] == list(things)
+        connector.close()
 
 
 @pytest.mark.parametrize("options", [{"connections": 0}, {"lanes": 0}, {"lanes": 1000}, {"timeout": -1}, {"timeout": 0}])
