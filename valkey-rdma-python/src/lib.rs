@@ -67,7 +67,7 @@ mod _native {
     #[pymodule_export]
     use super::registration::Registration;
 
-    /// Asks Python to report forks and its exit.
+    /// Asks Python to report forks and its exit, and imports what calls during that need.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
@@ -77,6 +77,7 @@ mod _native {
         hooks.set_item("after_in_child", wrap_pyfunction!(fork::after_fork_in_child, py)?)?;
         py.import("os")?.getattr("register_at_fork")?.call((), Some(&hooks))?;
         py.import("atexit")?.call_method1("register", (wrap_pyfunction!(fork::at_exit, py)?,))?;
+        errors::classes(py)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }
