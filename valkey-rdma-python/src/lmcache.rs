@@ -35,7 +35,8 @@ type Completion = (u64, bool, String, Option<Vec<bool>>);
 ///
 /// Parameters: ``url``; ``connections``, over which batches are spread; ``ttl`` in seconds; ``key_prefix``; ``timeout`` in seconds for
 /// a batch; ``max_pending``, the batches that may be in flight: one more raises BlockingIOError; ``cluster``: with True, ``url`` is a
-/// node of a cluster, or a list of them, and ``connections`` counts those to each node.
+/// node of a cluster, or a list of them, and ``connections`` counts those to each node; ``offline_timeout``, the seconds for which batches
+/// wait for a server that is away, or that reads its data after a restart, before they fail: less than LMCache waits for a lookup, which then costs a recomputation.
 #[pyclass(frozen, module = "valkey_rdma", subclass, weakref)]
 pub(crate) struct LMCacheClient {
     shared: Local<Arc<Shared>>,
@@ -118,8 +119,8 @@ impl LMCacheClient {
 impl LMCacheClient {
     #[new]
     #[pyo3(
-        signature = (url, *, connections=8, ttl=None, key_prefix="", timeout=Some(30.0), max_pending=1024, cluster=false),
-        text_signature = "(url, *, connections=8, ttl=None, key_prefix='', timeout=30.0, max_pending=1024, cluster=False)"
+        signature = (url, *, connections=8, ttl=None, key_prefix="", timeout=Some(30.0), max_pending=1024, cluster=false, offline_timeout=Some(1.0)),
+        text_signature = "(url, *, connections=8, ttl=None, key_prefix='', timeout=30.0, max_pending=1024, cluster=False, offline_timeout=1.0)"
     )]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
@@ -131,6 +132,7 @@ impl LMCacheClient {
         timeout: Option<f64>,
         max_pending: i64,
         cluster: bool,
+        offline_timeout: Option<f64>,
     ) -> PyResult<Self> {
         options::in_range("connections", connections, 1, MAX_LANES)?;
         let max_pending = options::in_range("max_pending", max_pending, 1, u32::MAX)? as usize;
@@ -138,7 +140,8 @@ impl LMCacheClient {
             connections: 1,
             lanes: connections,
             timeout,
-            offline_timeout: timeout.map(|timeout| timeout.min(OFFLINE_SECONDS)),
+            offline_timeout: offline_timeout
+                .map(|offline| timeout.filter(|timeout| *timeout < offline).unwrap_or(offline)),
             // A lookup that fails costs a recomputation: it should not fail for long after the server is back.
             reconnect: Some(Backoff::default().max(LONGEST_BACKOFF)),
             retries: 3,
@@ -319,9 +322,6 @@ fn summary(errors: Vec<String>) -> Option<String> {
     let first = errors.into_iter().next()?;
     Some(if more == 0 { first } else { format!("{first} (and {more} more)") })
 }
-
-/// How long batches wait for a server that is away, in seconds: less than LMCache waits for them.
-const OFFLINE_SECONDS: f64 = 1.0;
 
 /// Attempts to reconnect come more often than batches give up.
 const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
