@@ -120,6 +120,9 @@ impl AsyncClient {
     }
 
     /// Sends a command, given as its name and arguments. Returns a future of its reply.
+    ///
+    /// Small commands of all tasks share its connection, and wait behind a large value until all of it has arrived or was sent: use
+    /// ``get_into`` and ``set_from`` for those.
     #[pyo3(signature = (*arguments, timeout=None))]
     fn command<'py>(
         &self,
