@@ -10,6 +10,7 @@
 //! | `engine`, `server` | commands, to one server or a cluster; nothing of Python |
 //! | `transfer`, `lane_sets`, `lanes` | batches of large values, and their connections; nothing of Python but its memory |
 //! | `client`, `async_client`, `async_subscriber`, `cluster`, `lmcache`, `pubsub`, `registration`, `bridge` | the classes |
+//! | `connected` | what `__init__` makes of an object |
 //! | `arguments`, `batch`, `options`, `reply`, `errors`, `describe` | from Python's objects and back |
 //! | `runtime`, `reactor`, `fork`, `local`, `completions`, `event_loop` | threads, processes, and asyncio |
 #![deny(unsafe_code)]
@@ -24,6 +25,7 @@ mod bridge;
 mod client;
 mod cluster;
 mod completions;
+mod connected;
 mod describe;
 mod engine;
 mod errors;
