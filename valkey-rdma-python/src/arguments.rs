@@ -61,32 +61,53 @@ pub(crate) fn keys(objects: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
     objects.try_iter()?.map(|object| key(&object?)).collect()
 }
 
-/// Seconds: None, or a number that is not negative.
+/// Seconds: None, or a number from 0 to [`LONGEST`].
+///
+/// # Errors
+/// ValueError with the argument's name, its range and the number.
 pub(crate) fn seconds(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
-    let Some(seconds) = seconds else { return Ok(None) };
-    Duration::try_from_secs_f64(seconds)
-        .map(Some)
-        .map_err(|_| PyValueError::new_err(format!("{name} must be 0 or more seconds, not {seconds}")))
+    within(name, seconds, "from 0 to", |seconds| seconds >= 0.0)
 }
 
 /// The time limit of a call: None, or more than 0 seconds. A call without time could neither succeed nor say whether it ran.
+///
+/// # Errors
+/// As [`seconds`].
 pub(crate) fn limit(timeout: Option<f64>) -> PyResult<Option<Duration>> {
-    let limit = seconds("timeout", timeout)?;
-    if limit == Some(Duration::ZERO) {
-        return Err(PyValueError::new_err("timeout must be more than 0 seconds; None is the default"));
-    }
-    Ok(limit)
+    let limit = within("timeout", timeout, "more than 0 and at most", |seconds| seconds > 0.0)?;
+    // Less than the clock shows is still more than nothing.
+    Ok(limit.map(|limit| limit.max(Duration::from_nanos(1))))
 }
 
 /// A time to live in milliseconds: at least 1 ms.
+///
+/// # Errors
+/// As [`seconds`].
 pub(crate) fn time_to_live(ttl: Option<f64>) -> PyResult<Option<u64>> {
-    let Some(ttl) = seconds("ttl", ttl)? else { return Ok(None) };
-    match u64::try_from(ttl.as_millis()) {
-        Ok(0) => Err(PyValueError::new_err("ttl must be at least 0.001 s")),
-        Ok(millis) => Ok(Some(millis)),
-        Err(_) => Err(PyValueError::new_err("ttl is too long")),
+    let ttl = within("ttl", ttl, "from 0.001 to", |seconds| seconds >= 0.001)?;
+    Ok(ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)))
+}
+
+fn within(
+    name: &str,
+    seconds: Option<f64>,
+    range: &str,
+    is_enough: impl Fn(f64) -> bool,
+) -> PyResult<Option<Duration>> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    let fitting = Some(seconds).filter(|&seconds| is_enough(seconds) && seconds <= LONGEST);
+    match fitting.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+        Some(duration) => Ok(Some(duration)),
+        None => {
+            // As Python writes it.
+            let shown = if seconds.is_nan() { "nan".to_owned() } else { format!("{seconds:?}") };
+            Err(PyValueError::new_err(format!("{name} must be {range} {LONGEST:e} seconds, not {shown}")))
+        }
     }
 }
+
+/// Longer times, in seconds, are mistakes, and overflow the server's milliseconds.
+const LONGEST: f64 = 1e12;
 
 enum Argument {
     Owned(Vec<u8>),

@@ -26,7 +26,7 @@ use crate::{arguments, batch, describe, memory, reply};
 /// It belongs to the loop that was running in ``connect``. Cancelled calls with buffers, and cancelled blocking commands, stop, and
 /// close their connection: when the await returns, the buffers are free. A value that was being set may be set. Other cancelled calls
 /// go on, and their replies are dropped.
-#[pyclass(frozen, module = "valkey_rdma", subclass)]
+#[pyclass(frozen, module = "valkey_rdma", subclass, weakref)]
 pub(crate) struct AsyncClient {
     engine: Local<Arc<Engine>>,
     event_loop: Py<EventLoop>,
@@ -120,6 +120,9 @@ impl AsyncClient {
     }
 
     /// Sends a command, given as its name and arguments. Returns a future of its reply.
+    ///
+    /// Small commands of all tasks share its connection, and wait behind a large value until all of it has arrived or was sent: use
+    /// ``get_into`` and ``set_from`` for those.
     #[pyo3(signature = (*arguments, timeout=None))]
     fn command<'py>(
         &self,
@@ -332,7 +335,7 @@ impl Drop for Connecting {
 }
 
 /// Commands that are sent together, without waiting for replies in between.
-#[pyclass(frozen, module = "valkey_rdma")]
+#[pyclass(frozen, module = "valkey_rdma", weakref)]
 pub(crate) struct AsyncPipeline {
     client: Py<AsyncClient>,
     commands: Mutex<Vec<Command>>,

@@ -16,7 +16,7 @@ use crate::server::Subscriptions;
 
 /// Subscriptions on a connection of their own, for asyncio: ``async for event in subscriber``. Events are as ``Subscriber`` returns
 /// them.
-#[pyclass(frozen, module = "valkey_rdma")]
+#[pyclass(frozen, module = "valkey_rdma", weakref)]
 pub(crate) struct AsyncSubscriber {
     shared: Local<Arc<Shared>>,
     event_loop: Py<EventLoop>,

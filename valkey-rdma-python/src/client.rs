@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use valkey_rdma_client::{Backoff, Command};
 
+use crate::connected::Connected;
 use crate::engine::Engine;
 use crate::errors::Failure;
 use crate::local::Local;
@@ -24,27 +25,34 @@ use crate::{arguments, batch, describe, memory, reply};
 /// Small commands of all threads share ``connections`` connections. Buffers go over up to ``lanes`` further ones, made when needed.
 ///
 /// A client belongs to the process that made it: after a fork, calls in the child raise ``ForkedError``.
-#[pyclass(frozen, module = "valkey_rdma", subclass)]
+///
+/// A subclass connects with ``super().__init__(url)``, and takes what arguments it likes.
+#[pyclass(frozen, module = "valkey_rdma", subclass, weakref)]
+#[derive(Default)]
 pub(crate) struct Client {
+    shared: Connected<Shared>,
+}
+
+struct Shared {
     engine: Local<Arc<Engine>>,
     handle: Handle,
 }
 
 impl Client {
-    pub(crate) fn connect(py: Python<'_>, options: Options, target: Target) -> PyResult<Self> {
+    pub(crate) fn connect(&self, py: Python<'_>, options: Options, target: Target) -> PyResult<()> {
         let connect = options.connect(target)?;
         let handle = runtime::handle(py)?;
         let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
-        Ok(Self { engine: Local::new(engine), handle })
+        self.shared.set(Shared { engine: Local::new(engine), handle })
     }
 
     /// The engine.
     ///
     /// # Errors
-    /// If the client is closed or of another process.
+    /// If the client is closed or of another process, or was never connected.
     fn engine(&self, py: Python<'_>) -> PyResult<Arc<Engine>> {
         memory::release_all(py);
-        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        let engine = self.shared.get()?.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
         if engine.is_closed() {
             return Err(Failure::Closed.raise(py));
         }
@@ -57,7 +65,7 @@ impl Client {
         py: Python<'_>,
         operation: impl Future<Output = Result<T, Failure>> + Send,
     ) -> PyResult<T> {
-        let outcome = runtime::wait(py, &self.handle, operation);
+        let outcome = runtime::wait(py, &self.shared.get()?.handle, operation);
         memory::release_all(py);
         outcome?.map_err(|failure| failure.raise(py))
     }
@@ -69,7 +77,7 @@ impl Client {
         bytes: usize,
         operation: impl FnOnce(oneshot::Receiver<()>) -> F,
     ) -> PyResult<T> {
-        let outcome = runtime::wait_until_stopped(py, &self.handle, bytes, operation);
+        let outcome = runtime::wait_until_stopped(py, &self.shared.get()?.handle, bytes, operation);
         memory::release_all(py);
         outcome?.map_err(|failure| failure.raise(py))
     }
@@ -79,11 +87,17 @@ impl Client {
 impl Client {
     #[new]
     #[pyo3(
-        signature = (url, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), reconnect=true, retries=3, name=None),
+        signature = (*_arguments, **_keywords),
         text_signature = "(url, *, connections=1, lanes=4, timeout=30.0, offline_timeout=10.0, reconnect=True, retries=3, name=None)"
     )]
+    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
+        Self::default()
+    }
+
+    #[pyo3(signature = (url, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), reconnect=true, retries=3, name=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn new(
+    fn __init__(
+        &self,
         py: Python<'_>,
         url: String,
         connections: i64,
@@ -93,13 +107,16 @@ impl Client {
         reconnect: bool,
         retries: i64,
         name: Option<String>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<()> {
         let reconnect = reconnect.then(Backoff::default);
         let options = Options { connections, lanes, timeout, offline_timeout, reconnect, retries, name };
-        Self::connect(py, options, Target::One(url))
+        self.connect(py, options, Target::One(url))
     }
 
     /// Sends a command, given as its name and arguments, and returns its reply.
+    ///
+    /// Small commands of all threads share its connection, and wait behind a large value until all of it has arrived or was sent: use
+    /// ``get_into`` and ``set_from`` for those.
     #[pyo3(signature = (*arguments, timeout=None))]
     fn command<'py>(
         &self,
@@ -244,7 +261,7 @@ impl Client {
     fn subscriber(&self, py: Python<'_>) -> PyResult<Subscriber> {
         let engine = self.engine(py)?;
         let opened = self.wait(py, async move { Ok(engine.server.subscriber().await?) })?;
-        Ok(Subscriber::new(opened, self.handle.clone()))
+        Ok(Subscriber::new(opened, self.shared.get()?.handle.clone()))
     }
 
     /// Describes the connection: transport, device, windows; and why it is not RDMA, if it should be. Of a cluster: its nodes,
@@ -262,10 +279,11 @@ impl Client {
     /// Calls made later raise ``ClosedError``, and so do calls that are cut off. A signal handler that closes the client during a call
     /// does not wait: the call raises when the handler has returned.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        match self.engine.here() {
+        let Some(Shared { engine, handle }) = self.shared.if_any() else { return Ok(()) };
+        match engine.here() {
             // A signal handler: the call that it interrupts ends when it returns, and not before.
             Some(engine) if runtime::is_waiting() => {
-                engine.clone().end(&self.handle);
+                engine.clone().end(handle);
                 Ok(())
             }
             Some(engine) if !runtime::is_exiting() => self.wait(py, engine.clone().close()),
@@ -283,7 +301,10 @@ impl Client {
     }
 
     fn __repr__(&self) -> String {
-        match self.engine.here() {
+        let Some(shared) = self.shared.if_any() else {
+            return "<valkey_rdma.Client not connected>".to_owned();
+        };
+        match shared.engine.here() {
             Some(engine) if engine.is_closed() => format!("<valkey_rdma.{} closed>", engine.server.class()),
             Some(engine) => format!("<valkey_rdma.{} {}>", engine.server.class(), engine.server),
             None => "<valkey_rdma.Client of another process>".to_owned(),
@@ -292,7 +313,7 @@ impl Client {
 }
 
 /// Commands that are sent together, without waiting for replies in between.
-#[pyclass(frozen, module = "valkey_rdma")]
+#[pyclass(frozen, module = "valkey_rdma", weakref)]
 pub(crate) struct Pipeline {
     client: Py<Client>,
     commands: Mutex<Vec<Command>>,

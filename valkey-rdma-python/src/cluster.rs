@@ -1,6 +1,7 @@
 //! `ClusterClient` and `AsyncClusterClient`: the clients of a cluster, with the methods of those of one server.
 
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 use valkey_rdma_client::Backoff;
 
 use crate::async_client::AsyncClient;
@@ -20,12 +21,20 @@ pub(crate) struct ClusterClient;
 impl ClusterClient {
     #[new]
     #[pyo3(
-        signature = (urls, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), retries=3, name=None, read_from="primary"),
+        signature = (*_arguments, **_keywords),
         text_signature = "(urls, *, connections=1, lanes=4, timeout=30.0, offline_timeout=10.0, retries=3, name=None, read_from='primary')"
     )]
-    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
-        py: Python<'_>,
+        _arguments: &Bound<'_, PyTuple>,
+        _keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyClassInitializer<Self> {
+        PyClassInitializer::from(Client::default()).add_subclass(Self)
+    }
+
+    #[pyo3(signature = (urls, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), retries=3, name=None, read_from="primary"))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn __init__(
+        slf: &Bound<'_, Self>,
         urls: &Bound<'_, PyAny>,
         connections: i64,
         lanes: i64,
@@ -34,12 +43,11 @@ impl ClusterClient {
         retries: i64,
         name: Option<String>,
         read_from: &str,
-    ) -> PyResult<PyClassInitializer<Self>> {
+    ) -> PyResult<()> {
         let target = options::cluster(urls, options::read_from(read_from)?)?;
         let reconnect = Some(Backoff::default());
         let options = Options { connections, lanes, timeout, offline_timeout, reconnect, retries, name };
-        let client = Client::connect(py, options, target)?;
-        Ok(PyClassInitializer::from(client).add_subclass(Self))
+        slf.as_super().get().connect(slf.py(), options, target)
     }
 }
 

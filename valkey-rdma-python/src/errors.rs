@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
 use valkey_rdma_client::{ClusterError, Error, Fate, LostCause, ServerError};
 
 /// A failed operation.
@@ -67,39 +66,36 @@ impl Failure {
         }
     }
 
-    fn class<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyType>> {
-        static CLASSES: [PyOnceLock<Py<PyType>>; 11] = [const { PyOnceLock::new() }; 11];
-        let (cell, name) = match self {
-            Self::Client(Error::Endpoint(_)) => (0, "UrlError"),
-            Self::Client(Error::Connect(_)) => (1, "ConnectError"),
-            Self::Client(Error::Server(_) | Error::Aborted(_)) => (2, "ServerError"),
+    /// The name of its class.
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Client(Error::Endpoint(_)) => "UrlError",
+            Self::Client(Error::Connect(_)) => "ConnectError",
+            Self::Client(Error::Server(_) | Error::Aborted(_)) => "ServerError",
             // The client was closed while the call was on its way.
-            Self::Client(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Closed) => {
-                (8, "ClosedError")
-            }
-            Self::Client(Error::Lost(_)) => (3, "LostError"),
-            Self::Client(Error::TimedOut(_)) | Self::Late(..) => (4, "DeadlineError"),
-            Self::Client(Error::Refused(_)) => (5, "RefusedError"),
-            Self::Client(Error::Unexpected(_)) => (6, "UnexpectedReplyError"),
-            Self::Size { .. } => (7, "SizeError"),
-            Self::Closed | Self::Stopped | Self::Exiting => (8, "ClosedError"),
-            Self::Forked => (9, "ForkedError"),
+            Self::Client(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Closed) => "ClosedError",
+            Self::Client(Error::Lost(_)) => "LostError",
+            Self::Client(Error::TimedOut(_)) | Self::Late(..) => "DeadlineError",
+            Self::Client(Error::Refused(_)) => "RefusedError",
+            Self::Client(Error::Unexpected(_)) => "UnexpectedReplyError",
+            Self::Size { .. } => "SizeError",
+            Self::Closed | Self::Stopped | Self::Exiting => "ClosedError",
+            Self::Forked => "ForkedError",
             Self::Client(Error::Cluster(error)) => match error {
-                ClusterError::NoSeeds | ClusterError::MixedSeeds { .. } => (0, "UrlError"),
+                ClusterError::NoSeeds | ClusterError::MixedSeeds { .. } => "UrlError",
                 ClusterError::NotACluster { .. }
                 | ClusterError::BadMap { .. }
-                | ClusterError::Unreachable { .. } => (1, "ConnectError"),
-                ClusterError::CrossSlot { .. } | ClusterError::NoRoute { .. } => (5, "RefusedError"),
-                _ => (10, "ClusterError"),
+                | ClusterError::Unreachable { .. } => "ConnectError",
+                ClusterError::CrossSlot { .. } | ClusterError::NoRoute { .. } => "RefusedError",
+                _ => "ClusterError",
             },
-            Self::Client(_) => return Ok(py.import(ERRORS)?.getattr("Error")?.cast_into()?),
-        };
-        Ok(CLASSES[cell].import(py, ERRORS, name)?.clone())
+            Self::Client(_) => "Error",
+        }
     }
 
     /// The exception.
     pub(crate) fn exception<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let exception = self.class(py)?.call1((self.text(),))?;
+        let exception = classes(py)?.getattr(self.class())?.call1((self.text(),))?;
         exception.setattr("fate", word(self.fate()))?;
         if let Self::Client(error) = self
             && let Some(server) = error.server()
@@ -112,6 +108,13 @@ impl Failure {
     pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
         self.exception(py).map_or_else(|error| error, PyErr::from_value)
     }
+}
+
+/// The module of the exceptions. It is imported with this one: while Python exits, nothing can be imported.
+pub(crate) fn classes(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
+    static CLASSES: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let classes = CLASSES.get_or_try_init(py, || py.import("valkey_rdma.errors").map(Bound::unbind))?;
+    Ok(classes.bind(py))
 }
 
 /// The text of an error of the Rust client. Where it advises a function of that client, the advice is what Python has instead.
@@ -155,5 +158,3 @@ fn word(fate: Fate) -> &'static str {
         Fate::Answered => "answered",
     }
 }
-
-const ERRORS: &str = "valkey_rdma.errors";

@@ -10,6 +10,7 @@
 //! | `engine`, `server` | commands, to one server or a cluster; nothing of Python |
 //! | `transfer`, `lane_sets`, `lanes` | batches of large values, and their connections; nothing of Python but its memory |
 //! | `client`, `async_client`, `async_subscriber`, `cluster`, `lmcache`, `pubsub`, `registration`, `bridge` | the classes |
+//! | `connected` | what `__init__` makes of an object |
 //! | `arguments`, `batch`, `options`, `reply`, `errors`, `describe` | from Python's objects and back |
 //! | `runtime`, `reactor`, `fork`, `local`, `completions`, `event_loop` | threads, processes, and asyncio |
 #![deny(unsafe_code)]
@@ -24,6 +25,7 @@ mod bridge;
 mod client;
 mod cluster;
 mod completions;
+mod connected;
 mod describe;
 mod engine;
 mod errors;
@@ -67,7 +69,7 @@ mod _native {
     #[pymodule_export]
     use super::registration::Registration;
 
-    /// Asks Python to report forks and its exit.
+    /// Asks Python to report forks and its exit, and imports what calls during that need.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
@@ -77,6 +79,7 @@ mod _native {
         hooks.set_item("after_in_child", wrap_pyfunction!(fork::after_fork_in_child, py)?)?;
         py.import("os")?.getattr("register_at_fork")?.call((), Some(&hooks))?;
         py.import("atexit")?.call_method1("register", (wrap_pyfunction!(fork::at_exit, py)?,))?;
+        errors::classes(py)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

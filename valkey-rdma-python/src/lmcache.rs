@@ -8,12 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use pyo3::exceptions::PyBlockingIOError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::Handle;
 use valkey_rdma_client::cluster::ReadFrom;
 use valkey_rdma_client::{Backoff, Error, Fetched};
 
 use crate::completions::Completions;
+use crate::connected::Connected;
 use crate::engine::{Engine, within};
 use crate::errors::Failure;
 use crate::local::Local;
@@ -35,9 +36,15 @@ type Completion = (u64, bool, String, Option<Vec<bool>>);
 ///
 /// Parameters: ``url``; ``connections``, over which batches are spread; ``ttl`` in seconds; ``key_prefix``; ``timeout`` in seconds for
 /// a batch; ``max_pending``, the batches that may be in flight: one more raises BlockingIOError; ``cluster``: with True, ``url`` is a
-/// node of a cluster, or a list of them, and ``connections`` counts those to each node.
-#[pyclass(frozen, module = "valkey_rdma", subclass)]
+/// node of a cluster, or a list of them, and ``connections`` counts those to each node; ``offline_timeout``, the seconds for which batches
+/// wait for a server that is away, or that reads its data after a restart, before they fail: less than LMCache waits for a lookup, which then costs a recomputation.
+#[pyclass(frozen, module = "valkey_rdma", subclass, weakref)]
+#[derive(Default)]
 pub(crate) struct LMCacheClient {
+    connector: Connected<Connector>,
+}
+
+struct Connector {
     shared: Local<Arc<Shared>>,
     handle: Handle,
     prefix: Vec<u8>,
@@ -55,7 +62,7 @@ struct Shared {
     pending: AtomicUsize,
 }
 
-impl LMCacheClient {
+impl Connector {
     fn shared(&self, py: Python<'_>) -> PyResult<&Arc<Shared>> {
         self.shared.here().ok_or_else(|| Failure::Forked.raise(py))
     }
@@ -118,11 +125,17 @@ impl LMCacheClient {
 impl LMCacheClient {
     #[new]
     #[pyo3(
-        signature = (url, *, connections=8, ttl=None, key_prefix="", timeout=Some(30.0), max_pending=1024, cluster=false),
-        text_signature = "(url, *, connections=8, ttl=None, key_prefix='', timeout=30.0, max_pending=1024, cluster=False)"
+        signature = (*_arguments, **_keywords),
+        text_signature = "(url, *, connections=8, ttl=None, key_prefix='', timeout=30.0, max_pending=1024, cluster=False, offline_timeout=1.0)"
     )]
+    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
+        Self::default()
+    }
+
+    #[pyo3(signature = (url, *, connections=8, ttl=None, key_prefix="", timeout=Some(30.0), max_pending=1024, cluster=false, offline_timeout=Some(1.0)))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn new(
+    fn __init__(
+        &self,
         py: Python<'_>,
         url: &Bound<'_, PyAny>,
         connections: i64,
@@ -131,14 +144,16 @@ impl LMCacheClient {
         timeout: Option<f64>,
         max_pending: i64,
         cluster: bool,
-    ) -> PyResult<Self> {
+        offline_timeout: Option<f64>,
+    ) -> PyResult<()> {
         options::in_range("connections", connections, 1, MAX_LANES)?;
         let max_pending = options::in_range("max_pending", max_pending, 1, u32::MAX)? as usize;
         let settings = Options {
             connections: 1,
             lanes: connections,
             timeout,
-            offline_timeout: timeout.map(|timeout| timeout.min(OFFLINE_SECONDS)),
+            offline_timeout: offline_timeout
+                .map(|offline| timeout.filter(|timeout| *timeout < offline).unwrap_or(offline)),
             // A lookup that fails costs a recomputation: it should not fail for long after the server is back.
             reconnect: Some(Backoff::default().max(LONGEST_BACKOFF)),
             retries: 3,
@@ -152,7 +167,7 @@ impl LMCacheClient {
         let connect = settings.connect(target)?;
         let handle = runtime::handle(py)?;
         let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
-        Ok(Self {
+        let connector = Connector {
             shared: Local::new(Arc::new(Shared {
                 engine,
                 completions: Completions::new()?,
@@ -164,12 +179,13 @@ impl LMCacheClient {
             timeout: limit,
             max_pending,
             next: AtomicU64::new(1),
-        })
+        };
+        self.connector.set(connector)
     }
 
     /// An eventfd, which is readable while completions wait.
     fn event_fd(&self, py: Python<'_>) -> PyResult<i32> {
-        Ok(self.shared(py)?.completions.fd())
+        Ok(self.connector.get()?.shared(py)?.completions.fd())
     }
 
     /// Starts reading each value into its buffer.
@@ -179,15 +195,16 @@ impl LMCacheClient {
         keys: &Bound<'_, PyAny>,
         bufs: &Bound<'_, PyAny>,
     ) -> PyResult<u64> {
-        let engine = self.engine(py)?;
+        let this = self.connector.get()?;
+        let engine = this.engine(py)?;
         let mut loads = batch::loads(keys, bufs)?;
         for load in &mut loads {
-            load.key = self.prefixed(std::mem::take(&mut load.key));
+            load.key = this.prefixed(std::mem::take(&mut load.key));
         }
-        let limit = self.timeout;
+        let limit = this.timeout;
         let count = loads.len();
         let work = engine.load(loads, Fit::Exactly, limit, pending::<()>());
-        self.submit(py, count, async move { Ok(loaded(work.await?)) })
+        this.submit(py, count, async move { Ok(loaded(work.await?)) })
     }
 
     /// Starts setting values from buffers, which must not change until the batch is done.
@@ -197,36 +214,37 @@ impl LMCacheClient {
         keys: &Bound<'_, PyAny>,
         bufs: &Bound<'_, PyAny>,
     ) -> PyResult<u64> {
-        let engine = self.engine(py)?;
+        let this = self.connector.get()?;
+        let engine = this.engine(py)?;
         let mut stores = batch::stores(keys, bufs)?;
         for store in &mut stores {
-            store.key = self.prefixed(std::mem::take(&mut store.key));
+            store.key = this.prefixed(std::mem::take(&mut store.key));
         }
-        let (ttl, limit) = (self.ttl, self.timeout);
+        let (ttl, limit) = (this.ttl, this.timeout);
         let count = stores.len();
         let work = engine.store(stores, ttl, limit, pending::<()>());
-        self.submit(py, count, async move { Ok(stored(work.await?)) })
+        this.submit(py, count, async move { Ok(stored(work.await?)) })
     }
 
     /// Starts looking whether keys exist. It does not wait for batches of large values.
     fn submit_batch_exists(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
-        self.submit_count(py, "EXISTS", keys)
+        self.connector.get()?.submit_count(py, "EXISTS", keys)
     }
 
     /// Starts deleting keys. The outcome of each says whether it existed.
     fn submit_batch_delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
-        self.submit_count(py, "UNLINK", keys)
+        self.connector.get()?.submit_count(py, "UNLINK", keys)
     }
 
     /// Registers memory, which ``submit_batch_set`` then sends from without a copy over RDMA. Each connection registers it with
     /// the device when it first sends from it, which pins it. Over TCP this changes nothing.
     fn register(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<Registration> {
-        self.engine(py)?.registrations.register(buffer)
+        self.connector.get()?.engine(py)?.registrations.register(buffer)
     }
 
     /// Takes the batches that are done.
     fn drain_completions(&self, py: Python<'_>) -> PyResult<Vec<Completion>> {
-        let shared = self.shared(py)?;
+        let shared = self.connector.get()?.shared(py)?;
         let completions = shared.completions.take();
         shared.pending.fetch_sub(completions.len(), Ordering::AcqRel);
         memory::release_all(py);
@@ -235,12 +253,12 @@ impl LMCacheClient {
 
     /// Describes the connection.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        describe::info(py, &self.shared(py)?.engine.server)
+        describe::info(py, &self.connector.get()?.shared(py)?.engine.server)
     }
 
     /// Counters, and the batches in flight.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let shared = self.shared(py)?;
+        let shared = self.connector.get()?.shared(py)?;
         let stats = describe::stats(py, &shared.engine)?;
         stats.set_item("pending", shared.pending.load(Ordering::Acquire))?;
         Ok(stats)
@@ -249,10 +267,11 @@ impl LMCacheClient {
     /// Stops the batches in flight and closes the connections. No buffer is in use any more when it returns, and
     /// ``drain_completions()`` returns the batches that were stopped as failed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(shared) = self.shared.here().filter(|_| !runtime::is_exiting()).cloned() else {
+        let Some(connector) = self.connector.if_any() else { return Ok(()) };
+        let Some(shared) = connector.shared.here().filter(|_| !runtime::is_exiting()).cloned() else {
             return Ok(());
         };
-        let closed = runtime::wait(py, &self.handle, async move {
+        let closed = runtime::wait(py, &connector.handle, async move {
             shared.engine.stop().await;
             shared.engine.clone().close().await
         });
@@ -261,7 +280,7 @@ impl LMCacheClient {
     }
 }
 
-impl LMCacheClient {
+impl Connector {
     fn submit_count(&self, py: Python<'_>, name: &'static str, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
         let engine = self.engine(py)?;
         let (keys, limit) = (self.keys(keys)?, self.timeout);
@@ -319,9 +338,6 @@ fn summary(errors: Vec<String>) -> Option<String> {
     let first = errors.into_iter().next()?;
     Some(if more == 0 { first } else { format!("{first} (and {more} more)") })
 }
-
-/// How long batches wait for a server that is away, in seconds: less than LMCache waits for them.
-const OFFLINE_SECONDS: f64 = 1.0;
 
 /// Attempts to reconnect come more often than batches give up.
 const LONGEST_BACKOFF: Duration = Duration::from_millis(500);

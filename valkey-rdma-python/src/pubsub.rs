@@ -122,7 +122,7 @@ impl Drop for Wanted<'_> {
 /// Events are dictionaries. ``{"type": "message", "channel": b"...", "pattern": None, "payload": b"..."}`` is a message. The types
 /// ``"missed"`` (with ``count``: messages dropped because this program was too slow), ``"reconnected"`` (messages in between are lost)
 /// and ``"refused"`` (with ``name`` and ``error``) report what a program that must not miss anything needs to know.
-#[pyclass(frozen, module = "valkey_rdma")]
+#[pyclass(frozen, module = "valkey_rdma", weakref)]
 pub(crate) struct Subscriber {
     shared: Local<Arc<Shared>>,
     handle: Handle,

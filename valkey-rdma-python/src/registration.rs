@@ -42,7 +42,7 @@ impl Registrations {
 /// Memory that a client sends values from without a copy, made by ``register``. ``with`` ends it, and so does ``close()``.
 ///
 /// The object cannot be resized or freed until the registration and the connections that have sent from it are closed.
-#[pyclass(frozen, module = "valkey_rdma")]
+#[pyclass(frozen, module = "valkey_rdma", weakref)]
 pub(crate) struct Registration {
     registrations: Arc<Registrations>,
     number: u64,

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import weakref
 
 import pytest
 
@@ -21,6 +22,15 @@ async def test_many_tasks_share_a_client(url, key):
             assert await client.command("STRLEN", mine) == len(value)
 
         await asyncio.gather(*(work(number) for number in range(300)))
+
+
+async def test_weak_references(url, key):
+    async with await AsyncClient.connect(url) as client:
+        subscriber = await client.subscriber()
+        things = client, client.pipeline(), subscriber, client.command("PING"), client.get_into(key, bytearray(1))
+        assert [weakref.ref(thing)() for thing in things] == list(things)
+        await asyncio.gather(*things[-2:])
+        await subscriber.close()
 
 
 async def test_every_method(url, key):

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy
 import pytest
 
 import valkey_rdma
-from valkey_rdma import Client
+from valkey_rdma import Client, LMCacheClient
 
 
 def pattern(length):
@@ -105,10 +106,36 @@ def test_bad_arguments_are_type_errors(client, arguments):
         client.command(*arguments)
 
 
-@pytest.mark.parametrize("timeout", [-1, 0, float("nan"), float("inf")])
-def test_bad_timeouts_are_value_errors(client, timeout):
-    with pytest.raises(ValueError, match="timeout"):
+@pytest.mark.parametrize(
+    ("timeout", "shown"),
+    [(-1, "-1.0"), (0, "0.0"), (float("nan"), "nan"), (float("inf"), "inf"), (float("-inf"), "-inf"), (1e30, "1e30")],
+)
+def test_bad_timeouts_are_value_errors(client, timeout, shown):
+    with pytest.raises(ValueError) as raised:
         client.command("PING", timeout=timeout)
+    assert str(raised.value) == f"timeout must be more than 0 and at most 1e12 seconds, not {shown}"
+    with pytest.raises(ValueError) as raised:
+        client.set_from("k", b"", ttl=timeout)
+    assert str(raised.value) == f"ttl must be from 0.001 to 1e12 seconds, not {shown}"
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), 1e30])
+def test_bad_offline_timeouts_are_value_errors(value):
+    with pytest.raises(ValueError, match="^offline_timeout must be from 0 to 1e12 seconds, not "):
+        Client("valkey://127.0.0.1:1", offline_timeout=value)
+
+
+def test_the_longest_times(client, key):
+    client.set_from(key, b"value", ttl=1e12, timeout=1e12)
+    assert client.command("PTTL", key, timeout=1e12) > 1e14
+
+
+def test_weak_references(client, url):
+    with client.subscriber() as subscriber, client.register(bytearray(1)) as registration:
+        connector = LMCacheClient(url)
+        things = client, client.pipeline(), subscriber, registration, connector
+        assert [weakref.ref(thing)() for thing in things] == list(things)
+        connector.close()
 
 
 @pytest.mark.parametrize("options", [{"connections": 0}, {"lanes": 0}, {"lanes": 1000}, {"timeout": -1}, {"timeout": 0}])

@@ -121,7 +121,7 @@ def test_keys_have_a_prefix_and_a_time_to_live(url, key, arena):
     connector.close()
 
 
-@pytest.mark.parametrize("options", [{"connections": 0}, {"max_pending": 0}, {"ttl": -1}])
+@pytest.mark.parametrize("options", [{"connections": 0}, {"max_pending": 0}, {"ttl": -1}, {"offline_timeout": -1}])
 def test_options_out_of_range_are_named(url, options):
     (name,) = options
     with pytest.raises(ValueError, match=f"^{name} must be "):
@@ -143,6 +143,15 @@ def test_a_lost_server_fails_batches_and_comes_back(own_mock, arena):
     own_mock.start()
     assert wait(connector, connector.submit_batch_set(["a"], [arena[0]])) == (True, "", [True])
     assert wait(connector, connector.submit_batch_get(["a"], [arena[0]])) == (True, "", [True])
+    connector.close()
+
+
+def test_batches_wait_for_a_server_that_is_away(own_mock, arena):
+    connector = LMCacheClient(own_mock.tcp, timeout=60, offline_timeout=60)
+    own_mock.stop()
+    number = connector.submit_batch_exists(["a"])
+    own_mock.start()
+    assert wait(connector, number) == (True, "", [False])
     connector.close()
 
 

@@ -263,6 +263,27 @@ class Owner:
 owner = Owner()
 print("exit")
 """,
+    "an object that calls a client": """
+import sys
+from valkey_rdma import Client, LMCacheClient
+class Owner:
+    def __init__(self):
+        self.client, self.connector = Client(sys.argv[1]), LMCacheClient(sys.argv[1])
+    def __del__(self):
+        calls = (
+            lambda: self.client.command("PING"),
+            lambda: self.client.get_into("k", bytearray(1)),
+            lambda: self.connector.submit_batch_exists(["k"]),
+        )
+        for call in calls:
+            # The first exception of this package that this process meets.
+            try:
+                call()
+            except ConnectionError as error:
+                assert (type(error).__name__, error.fate) == ("ClosedError", "not-sent")
+        print("exit")
+owner = Owner()
+""",
     "a client that nothing closed": """
 import sys
 from valkey_rdma import Client

@@ -8,6 +8,8 @@ import traceback
 
 import pytest
 
+import valkey_rdma
+
 
 @pytest.fixture(params=["redis", "valkey"])
 def library(request):
@@ -43,8 +45,31 @@ def test_a_reply_that_does_not_come(library, url, key):
 def test_no_server(library):
     module = importlib.import_module(library.__name__.split(".")[1].removesuffix("_py"))
     with library.from_url("valkey://127.0.0.1:1", retry=None) as client:
-        with pytest.raises(module.ConnectionError):
+        with pytest.raises(module.ConnectionError) as raised:
             client.ping()
+    assert_cause(raised.value)
+
+
+def assert_cause(error):
+    """Our error is the cause of theirs, and says what became of the command."""
+    assert (type(error.__cause__), error.__cause__.fate) == (valkey_rdma.ConnectError, "not-sent")
+
+
+async def test_no_server_for_asyncio(library):
+    module = importlib.import_module(library.__name__.split(".")[1].removesuffix("_py"))
+    async with library.async_from_url("valkey://127.0.0.1:1", retry=None) as client:
+        with pytest.raises(module.ConnectionError) as raised:
+            await client.ping()
+    assert_cause(raised.value)
+
+
+@pytest.mark.parametrize("hosts", ["127.0.0.1:26379", "127.0.0.1:26379,127.0.0.2:26379", "sentinel"])
+def test_sentinels_are_refused_with_what_to_do(library, hosts):
+    url = f"rdma+sentinel://{hosts}/mymaster"
+    for make in (library.from_url, library.async_from_url, lambda _: library.RdmaConnection(scheme="rdma+sentinel")):
+        with pytest.raises(valkey_rdma.UrlError, match="discover_master") as raised:
+            make(url)
+        assert raised.value.fate == "not-sent"
 
 
 async def test_asyncio(library, url, key):

@@ -33,8 +33,8 @@ def connect_socket(url: str) -> int:
 class Client:
     """A client whose calls wait for their replies, with Python's lock released. Any number of threads may share it."""
 
-    def __new__(
-        cls,
+    def __init__(
+        self,
         url: str,
         *,
         connections: int = 1,
@@ -44,7 +44,7 @@ class Client:
         reconnect: bool = True,
         retries: int = 3,
         name: str | None = None,
-    ) -> Self: ...
+    ) -> None: ...
     def command(self, *arguments: Argument, timeout: float | None = None) -> Any: ...
     def blocking_command(self, *arguments: Argument, timeout: float | None = None) -> Any: ...
     def pipeline(self) -> Pipeline: ...
@@ -81,8 +81,8 @@ class Client:
 class ClusterClient(Client):
     """A client of a Valkey Cluster, with the methods of ``Client``. ``connections`` and ``lanes`` are those to each node."""
 
-    def __new__(
-        cls,
+    def __init__(
+        self,
         urls: Urls,
         *,
         connections: int = 1,
@@ -92,7 +92,7 @@ class ClusterClient(Client):
         retries: int = 3,
         name: str | None = None,
         read_from: str = "primary",
-    ) -> Self: ...
+    ) -> None: ...
 
 @final
 class Registration:
@@ -224,8 +224,8 @@ class AsyncSubscriber:
 class LMCacheClient:
     """A storage connector for LMCache's `native_plugin` L2 adapter."""
 
-    def __new__(
-        cls,
+    def __init__(
+        self,
         url: Urls,
         *,
         connections: int = 8,
@@ -234,7 +234,8 @@ class LMCacheClient:
         timeout: float | None = 30.0,
         max_pending: int = 1024,
         cluster: bool = False,
-    ) -> Self: ...
+        offline_timeout: float | None = 1.0,
+    ) -> None: ...
     def event_fd(self) -> int: ...
     def submit_batch_get(self, keys: Sequence[str], bufs: Sequence[Memory]) -> int: ...
     def submit_batch_set(self, keys: Sequence[str], bufs: Sequence[Memory]) -> int: ...

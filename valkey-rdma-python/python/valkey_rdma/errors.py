@@ -4,7 +4,8 @@ Every exception has ``fate``, the fact that matters before a retry: ``"not-sent"
 ``"may-have-run"`` (no reply came, so it is unknown) or ``"answered"`` (the server answered).
 
 A batch (``mget_into``, ``mset_from``) of several keys raises the first failure, after all keys were tried. Its ``outcomes`` then says what
-became of each key, in order: what the call returns for it, or its exception.
+became of each key, in order: what the call returns for it, or its exception. It is None if the batch ended as a whole, by its time limit or
+because the client was closed: each key may or may not be done then.
 """
 
 from typing import Any, Literal
@@ -16,7 +17,7 @@ class Error(Exception):
     """The base of all exceptions of this package."""
 
     fate: Fate = "not-sent"
-    #: Of a batch that failed in part: the result or the exception of each key.
+    #: Of a batch that failed in part: the result or the exception of each key. None if it ended as a whole.
     outcomes: list[Any] | None = None
 
 
@@ -37,7 +38,7 @@ class LostError(Error, ConnectionError):
 
 class DeadlineError(Error, TimeoutError):
     """There was no reply in time. Blocking commands, and calls that fill buffers or send from them, close their connection then. Other
-    calls keep theirs, and a late reply is discarded."""
+    calls keep theirs, and a late reply is discarded. A batch has no ``outcomes``: any of its keys may be done."""
 
 
 class ServerError(Error):

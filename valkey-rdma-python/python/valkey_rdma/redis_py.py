@@ -15,7 +15,7 @@ import redis.asyncio
 import redis.asyncio.connection
 import redis.connection
 
-from ._bridge import AsyncBridged, Bridged, split_url
+from ._bridge import AsyncBridged, Bridged, ours_as_cause, split_url
 
 __all__ = ["AsyncRdmaConnection", "RdmaConnection", "async_from_url", "from_url"]
 
@@ -23,9 +23,18 @@ __all__ = ["AsyncRdmaConnection", "RdmaConnection", "async_from_url", "from_url"
 class RdmaConnection(Bridged, redis.connection.Connection):
     """A connection of redis-py over RDMA: the ``connection_class`` of a pool."""
 
+    def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        # A command on a connection that was lost calls this, and not ``connect``.
+        with ours_as_cause():
+            super().connect_check_health(*args, **kwargs)
+
 
 class AsyncRdmaConnection(AsyncBridged, redis.asyncio.connection.Connection):
     """A connection of redis-py's asyncio client over RDMA."""
+
+    async def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        with ours_as_cause():
+            await super().connect_check_health(*args, **kwargs)
 
 
 def from_url(url: str, **kwargs: Any) -> "redis.Redis":
