@@ -23,9 +23,21 @@ pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 
-    /// Connect to a Valkey server step by step: rdma://, emulated://, valkey:// [user[:password]@]host[:port][?options]
+    /// Connect to a Valkey server step by step: rdma://, emulated://, valkey:// [user[:password]@]host[:port][?options], or to
+    /// the Unix socket of a gateway or server: unix:PATH
+    ///
+    /// Other users of this machine can see a password in the URL. Without one there, it is that of --password-file, or of
+    /// VALKEY_RDMA_PASSWORD, VALKEYCLI_AUTH or REDISCLI_AUTH.
     #[arg(long, value_name = "URL", conflicts_with_all = ["host", "mesh"])]
     pub(crate) url: Option<String>,
+
+    /// User whose password the file or variable has. Default: the default user
+    #[arg(long, value_name = "NAME", requires = "url")]
+    pub(crate) user: Option<String>,
+
+    /// File with the password, in one line
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub(crate) password_file: Option<PathBuf>,
 
     /// Check every pair of these machines: start it on each with the same list
     #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', conflicts_with = "host")]

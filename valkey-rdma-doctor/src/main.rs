@@ -3,10 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod login;
 mod progress;
 mod run_fabric;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -16,6 +18,7 @@ use valkey_rdma_doctor::machine::{self, Root, Wishes};
 use valkey_rdma_doctor::{Report, Style, probe, server};
 
 use args::{Args, Command};
+use login::Login;
 use valkey_rdma_program::Interrupt;
 
 /// Exit status if RDMA cannot work, or a check failed.
@@ -64,14 +67,24 @@ async fn run(args: &Args) -> ExitCode {
 /// Examines this machine, or a server.
 async fn examine(args: &Args) -> ExitCode {
     if let Some(url) = &args.url {
-        // Not by clap, which would repeat the password.
-        let endpoint: Endpoint = match url.parse() {
+        let socket =
+            url.strip_prefix("unix:").map(|path| path.strip_prefix("//").unwrap_or(path)).map(Path::new);
+        let endpoint = match (socket, url.parse().map_err(|error| format!("--url: {error}; see --help"))) {
+            (Some(_), _) => with_login(args, server::socket_endpoint()),
+            // Not by clap, which would repeat the password.
+            (None, parsed) => parsed.and_then(|endpoint| with_login(args, endpoint)),
+        };
+        let endpoint = match endpoint {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                complain(&format!("--url: {error}; see --help"));
+                complain(&error);
                 return ExitCode::from(REFUSED);
             }
         };
+        if let Some(path) = socket {
+            let report = server::examine_socket(path, &endpoint).await;
+            return show(&report, "server", &server::socket_conclusion(&report, path), args.json);
+        }
         let report = server::examine(&endpoint).await;
         return show(&report, "server", &server::conclusion(&report, &endpoint), args.json);
     }
@@ -79,6 +92,22 @@ async fn examine(args: &Args) -> ExitCode {
     let probes = probe::this_machine(&root, args.host.as_deref()).await;
     let report = machine::examine(&root, &probes, Wishes { connections: args.connections });
     show(&report, "machine", &machine::conclusion(&report), args.json)
+}
+
+/// The server with the login beside the URL, unless the URL has one.
+fn with_login(args: &Args, endpoint: Endpoint) -> Result<Endpoint, String> {
+    let (user, file) = (args.user.as_deref(), args.password_file.as_deref());
+    if endpoint.password().is_some() {
+        return match user.is_some() || file.is_some() {
+            true => Err("--url has a login: leave it out, or --user and --password-file".to_owned()),
+            false => Ok(endpoint),
+        };
+    }
+    let login = Login::find(user, file, |name| std::env::var(name).ok())?;
+    Ok(match login {
+        Some(login) => login.apply(endpoint),
+        None => endpoint,
+    })
 }
 
 /// Prints a report; its verdict is the exit status.

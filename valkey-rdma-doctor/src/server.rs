@@ -2,6 +2,7 @@
 
 mod known_bugs;
 mod observed;
+mod socket;
 mod steps;
 mod version;
 
@@ -11,6 +12,7 @@ use tokio::time::timeout;
 use valkey_rdma_client::{Client, Endpoint, Transport, Value};
 use valkey_rdma_program::error_chain;
 
+pub use self::socket::{examine_socket, socket_conclusion, socket_endpoint};
 use self::steps::{Connected, Steps};
 use self::version::Version;
 use crate::report::{Finding, Report, Section};

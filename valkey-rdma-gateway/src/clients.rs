@@ -29,6 +29,8 @@ pub(crate) struct Client {
     pub(crate) local: String,
     pub(crate) since: Instant,
     pub(crate) inbox: Arc<Inbox>,
+    /// Bytes of messages of a cluster that it has not read.
+    pub(crate) unread_messages: AtomicUsize,
     place: watch::Sender<Place>,
     pub(crate) commands: AtomicU64,
     /// When its last command came, in milliseconds since `since`.
@@ -85,6 +87,14 @@ impl Clients {
         lock(&self.known).values().filter(|client| Arc::ptr_eq(&client.server, server)).cloned().collect()
     }
 
+    /// How many clients this server has, and the bytes of replies and messages that they have not read.
+    pub(crate) fn load(&self, server: &Arc<str>) -> (usize, usize) {
+        let clients = self.of(server);
+        let unread =
+            |client: &Arc<Client>| client.inbox.unread() + client.unread_messages.load(Ordering::Relaxed);
+        (clients.len(), clients.iter().map(unread).sum())
+    }
+
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Client>> {
         lock(&self.known).get(&id).cloned()
     }
@@ -109,6 +119,7 @@ impl Registered {
             local,
             since: Instant::now(),
             inbox: Arc::new(Inbox::new(unread)),
+            unread_messages: AtomicUsize::new(0),
             place: watch::Sender::new(place),
             commands: AtomicU64::new(0),
             active: AtomicU64::new(0),

@@ -5,6 +5,7 @@
 
 mod answers;
 mod lane;
+mod newcomers;
 mod refusal;
 mod scan;
 

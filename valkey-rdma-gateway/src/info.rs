@@ -32,8 +32,9 @@ pub(crate) fn section(core: &Core, route: &Route) -> String {
     line("gateway_uptime_in_seconds", &core.started.elapsed().as_secs());
     line("gateway_server", &route.pool.server.endpoint());
     line("gateway_share", &route.share);
-    line("gateway_clients", &core.clients.of(&route.pool.address).len());
-    line("gateway_unread_bytes", &core.unread.load(Ordering::Relaxed));
+    let (clients, unread) = core.clients.load(&route.pool.address);
+    line("gateway_clients", &clients);
+    line("gateway_unread_bytes", &unread);
     line("gateway_connections", &connections);
     line("gateway_connections_limit", &permitted);
     let metrics = &route.pool.server.metrics;
@@ -142,14 +143,11 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
         }
     };
     let plain = |value: f64| [(String::new(), value)];
-    metric("clients", "gauge", "Local clients", &plain(core.clients.len() as f64));
     let help = "Local clients that there may be: limits.clients";
     metric("clients_limit", "gauge", help, &plain(core.limits().clients as f64));
     let reload_failed = f64::from(u8::from(core.reload_failed.load(Ordering::Relaxed)));
     let help = "1 if the last reload failed, so that the configuration before it holds";
     metric("reload_failed", "gauge", help, &plain(reload_failed));
-    let unread = core.unread.load(Ordering::Relaxed) as f64;
-    metric("unread_bytes", "gauge", "Bytes of replies that clients have not read", &plain(unread));
     // Pools that are shown as the same server share these figures.
     let of_pool = |pool: Arc<Pool>| (pool.server.endpoint().to_string(), pool.server.metrics.clone());
     let services: BTreeMap<_, _> = pools.all().into_iter().map(of_pool).collect();
@@ -175,6 +173,7 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
     }
     // Pools may lead to the same server, and a key may have two connections.
     let (mut connections, mut limits) = (BTreeMap::new(), BTreeMap::new());
+    let (mut clients, mut unread) = (BTreeMap::new(), BTreeMap::new());
     let (mut former, mut up, mut pinned) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let (mut owed, now) = (BTreeMap::<_, f64>::new(), Instant::now());
     for pool in pools.all() {
@@ -183,8 +182,10 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
         let (present, permitted) = pool.server.connections();
         *connections.entry(labels.clone()).or_default() += present as f64;
         *limits.entry(labels.clone()).or_default() += permitted as f64;
-        let clients = if pools.is_former(&pool) { core.clients.of(&pool.address).len() } else { 0 };
-        *former.entry(labels).or_default() += clients as f64;
+        let (here, bytes) = core.clients.load(&pool.address);
+        *clients.entry(labels.clone()).or_default() += here as f64;
+        *unread.entry(labels.clone()).or_default() += bytes as f64;
+        *former.entry(labels).or_default() += if pools.is_former(&pool) { here as f64 } else { 0.0 };
         for shared in pool.all_shared() {
             let known = shared.connection();
             if known.is_none() && shared.missed().is_none() {
@@ -209,6 +210,9 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
             *pinned.entry(labels).or_default() += stats.map(|stats| stats.pinned_bytes as f64).sum::<f64>();
         }
     }
+    metric("clients", "gauge", "Local clients", &Vec::from_iter(clients));
+    let help = "Bytes of replies and messages that clients have not read";
+    metric("unread_bytes", "gauge", help, &Vec::from_iter(unread));
     metric(
         "connections",
         "gauge",

@@ -266,8 +266,13 @@ impl Connector {
     }
 
     pub(super) fn failure(&self, cause: ConnectCause) -> ConnectError {
-        let transport = self.endpoint.transport();
-        ConnectError { peer: self.endpoint.authority().into(), transport, cause }
+        let (transport, name) = (self.endpoint.transport(), self.endpoint.authority());
+        // Of a service no host was given: its name alone would look like one.
+        let peer = match self.endpoint.sentinels() {
+            Some(_) => format!("the primary of \"{name}\""),
+            None => name,
+        };
+        ConnectError { peer: peer.into(), transport, cause }
     }
 }
 

@@ -179,7 +179,10 @@ impl fmt::Display for ConnectCause {
             ),
             Self::Fallback { rdma, tcp } => write!(f, "{rdma}; and over tcp instead: {tcp}"),
             Self::NoSentinel { asked, last } => {
-                write!(f, "none of {asked} Sentinels answers; the last one: {last}")
+                write!(
+                    f,
+                    "none of {asked} Sentinels answers; check their addresses in the URL; the last one: {last}"
+                )
             }
             Self::UnknownService { service, asked } => write!(
                 f,

@@ -111,7 +111,10 @@ mod tests {
     #[test]
     fn no_answer_and_no_primary_are_different_failures() {
         let dead = tally(&[Answer::Failed("h:1 is dead".to_owned())]).result("m", 1).expect_err("none");
-        assert_eq!(dead.to_string(), "none of 1 Sentinels answers; the last one: h:1 is dead");
+        assert_eq!(
+            dead.to_string(),
+            "none of 1 Sentinels answers; check their addresses in the URL; the last one: h:1 is dead"
+        );
         let unknown =
             tally(&[Answer::Failed(String::new()), Answer::Unknown]).result("m", 2).expect_err("none");
         assert!(unknown.to_string().contains("know no primary of \"m\""), "{unknown}");

@@ -24,21 +24,25 @@ pub(super) struct Steps {
 pub(super) struct Connected {
     pub(super) client: Client,
     /// Of an RDMA or emulated connection.
-    info: Option<Info>,
+    pub(super) info: Option<Info>,
 }
 
 impl Steps {
     pub(super) fn new(endpoint: &Endpoint) -> Self {
-        let section = Section::about("server", endpoint.to_string());
+        Self::about(endpoint.to_string())
+    }
+
+    pub(super) fn about(server: String) -> Self {
+        let section = Section::about("server", server);
         Self { section, current: ("resolve", Instant::now()) }
     }
 
-    fn begin(&mut self, step: &'static str) {
+    pub(super) fn begin(&mut self, step: &'static str) {
         self.current = (step, Instant::now());
     }
 
     /// The current step has worked.
-    fn done(&mut self, value: impl AsRef<str>) {
+    pub(super) fn done(&mut self, value: impl AsRef<str>) {
         self.done_at(Instant::now(), value);
     }
 
@@ -51,7 +55,7 @@ impl Steps {
     }
 
     /// The current step has failed.
-    fn failed(&mut self, error: &str, remedies: &[&str]) {
+    pub(super) fn failed(&mut self, error: &str, remedies: &[&str]) {
         let (step, begun) = self.current;
         let finding = Finding::problem(step, format!("after {}: {error}", ms(begun.elapsed())));
         self.section.push(remedies.iter().fold(finding, |finding, step| finding.remedy(*step)));
@@ -178,7 +182,7 @@ impl Steps {
         Some(Connected { client, info: Some(info) })
     }
 
-    async fn hello<S>(&mut self, stream: S, endpoint: &Endpoint) -> Option<Client>
+    pub(super) async fn hello<S>(&mut self, stream: S, endpoint: &Endpoint) -> Option<Client>
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {

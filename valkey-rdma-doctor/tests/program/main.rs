@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod fabric;
+mod login;
 mod mesh;
 mod peers;
 

@@ -18,16 +18,22 @@ impl Pool {
         if server.has_own_login(&identity) || !server.admission.is_due(Instant::now()) {
             return;
         }
-        let Some(connection) = self.used_without_login(identity.generation) else { return };
-        let refused = timeout(PATIENCE, self.refuses_newcomers(&connection)).await.unwrap_or(false);
-        if refused && server.admission.end(identity.generation) {
+        let generation = identity.generation;
+        let asked = async {
+            match &self.cluster {
+                Some(cluster) => cluster.refuses_newcomers(generation).await,
+                None => self.refuses_newcomers(generation).await,
+            }
+        };
+        let refused = timeout(PATIENCE, asked).await.unwrap_or(false);
+        if refused && server.admission.end(generation) {
             let server = server.endpoint();
             warn!(%server, "the server requires a login from new clients; those before them go on");
         }
     }
 
-    /// Where to ask, if clients of this generation have a connection that newcomers would use too. Of a cluster nothing is asked: a connection
-    /// for that alone would take the place of a client's.
+    /// Where to ask, if clients of this generation have a connection that newcomers would use too. A connection for that alone would take
+    /// the place of a client's.
     fn used_without_login(&self, generation: u64) -> Option<Attached> {
         let now = Instant::now().into();
         let connected =
@@ -39,7 +45,8 @@ impl Pool {
 
     /// Whether a new connection would have to log in. The default user accepts any password as long as it needs none. A refused one
     /// leaves the connection logged in.
-    async fn refuses_newcomers(&self, connection: &Attached) -> bool {
+    async fn refuses_newcomers(&self, generation: u64) -> bool {
+        let Some(connection) = self.used_without_login(generation) else { return false };
         let inbox = Arc::new(Inbox::of_gateway());
         connection.submit(&inbox, &encode(["AUTH", "default", ""]), 1, Instant::now().into());
         inbox.whole_reply().await.is_some_and(|reply| reply.starts_with(b"-WRONGPASS"))

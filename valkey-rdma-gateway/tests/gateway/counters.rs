@@ -72,6 +72,13 @@ async fn services_count_apart() {
         let sample = format!("\nvalkey_rdma_gateway_server_seconds_count{{server=\"{url}\"}} {commands}\n");
         assert!(metrics.contains(&sample), "{sample} in {metrics}");
     }
+    for (url, name) in
+        [&cluster_url, &url].into_iter().flat_map(|url| [(url, "clients"), (url, "unread_bytes")])
+    {
+        let value = u64::from(name == "clients");
+        let sample = format!("\nvalkey_rdma_gateway_{name}{{server=\"{url}\"}} {value}\n");
+        assert!(metrics.contains(&sample), "{sample} in {metrics}");
+    }
     let help = "# HELP valkey_rdma_gateway_commands_shared_total ";
     assert_eq!(metrics.matches(help).count(), 1, "one head for the lines of both: {metrics}");
 }

@@ -331,7 +331,12 @@ async fn routes_to_one_server_have_one_series() {
     one.metrics = Some(addr);
     one.routes.pop();
     running.gateway.reload(&one, &mut Activation::default()).await.expect("valid");
-    until(addr, "/metrics", "\nvalkey_rdma_gateway_clients 0\n").await;
+    until(
+        addr,
+        "/metrics",
+        &format!("\nvalkey_rdma_gateway_clients{{server=\"emulated://:***@{authority}\"}} 0\n"),
+    )
+    .await;
     let metrics = get(addr, "/metrics").await;
     assert!(metrics.contains(&commands), "a counter does not shrink: {metrics}");
 }

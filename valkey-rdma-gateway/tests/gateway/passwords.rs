@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use valkey_rdma_gateway::{Activation, Config, GatewayError, Limits, Share};
-use valkey_rdma_mock::{Mock, MockCluster};
+use valkey_rdma_mock::{Mock, MockCluster, MockServer, Reply};
 
 use crate::scripted::{Scripted, expect};
 use crate::support::{
@@ -37,6 +37,39 @@ impl Drop for PasswordFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+#[tokio::test]
+async fn a_new_client_of_a_cluster_does_not_use_the_rights_of_those_before_it_required_a_login() {
+    let mock = MockServer::start().await;
+    let (host, port) = mock.tcp_url().split_once("://").unwrap().1.split_once(':').unwrap();
+    let node = vec![
+        Reply::bulk(host.to_owned()),
+        Reply::Integer(port.parse().unwrap()),
+        Reply::bulk("0123456789abcdef0123456789abcdef01234567"),
+    ];
+    let slots = vec![Reply::Integer(0), Reply::Integer(16_383), Reply::Array(node)];
+    mock.on("CLUSTER SLOTS").reply(Reply::Array(vec![Reply::Array(slots)]));
+    let user = |flags: &[&'static str]| {
+        let flags = flags.iter().copied().map(Reply::bulk).collect();
+        Reply::Array(vec![Reply::bulk("flags"), Reply::Array(flags)])
+    };
+    mock.on("ACL GETUSER").reply(user(&["on", "nopass"])).times(1);
+    mock.on("ACL GETUSER").reply(user(&["on"]));
+    let gateway = start(&cluster_config(vec![mock.tcp_url().to_owned()], Limits::default())).await;
+    let mut before = gateway.client().await;
+    assert_eq!(before.say("SET k v").await, "OK");
+    advance(1).await;
+    assert_eq!(gateway.client().await.say("GET k").await, "v");
+    assert_eq!(before.say("CONFIG SET requirepass pw").await, "OK");
+    advance(1).await;
+    let newcomer_is_refused = async {
+        while !gateway.client().await.say("GET k").await.starts_with("-NOAUTH") {
+            yield_now().await;
+        }
+    };
+    timeout(PATIENCE, newcomer_is_refused).await.expect("refused soon");
+    assert_eq!(before.say("GET k").await, "v", "as directly");
 }
 
 /// A connection that is logged in stays so. Directly, a new client has a new one.

@@ -226,3 +226,18 @@ async fn any_keepalive_timeout_can_be_set() {
         tcp::connect(address, None, Some(limit)).await.expect("connected");
     }
 }
+
+/// The name of a service is not that of a host.
+#[tokio::test]
+async fn a_primary_that_is_not_found_is_named_with_its_service() {
+    // Bound, so that nothing else takes the port, and refused: nothing listens on it.
+    let reserved = TcpSocket::new_v4().expect("a socket");
+    reserved.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+    let sentinel = reserved.local_addr().expect("bound");
+    let text = text(&Client::connect(format!("valkey+sentinel://{sentinel}/my").as_str()).await);
+    let expected = format!(
+        "cannot connect to the primary of \"my\" over tcp: none of 1 Sentinels answers; check their addresses in the URL; the last one: \
+         cannot connect to {sentinel} over tcp: connection refused; is a server listening on this port?"
+    );
+    assert_eq!(text, expected);
+}

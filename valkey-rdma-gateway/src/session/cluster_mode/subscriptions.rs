@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -45,7 +43,7 @@ struct Connection {
 }
 
 impl Subscriptions {
-    fn new(client: &ClusterClient, unread: Arc<AtomicUsize>) -> Self {
+    fn new(client: &ClusterClient, unread: Unread) -> Self {
         let subscriber = || client.subscriber_with(CAPACITY, SlowConsumer::Drop);
         Self {
             classic: subscriber(),
@@ -54,7 +52,7 @@ impl Subscriptions {
             patterns: BTreeSet::new(),
             shards: BTreeSet::new(),
             connections: BTreeMap::new(),
-            unread: Unread::new(unread),
+            unread,
         }
     }
 
@@ -149,7 +147,7 @@ impl Session {
             return Ok(());
         }
         let Some(client) = self.library().await? else { return Ok(()) };
-        let unread = || self.core.unread.clone();
+        let unread = || Unread::new((*self.client).clone(), self.core.unread.clone());
         let subscriptions = begun.subscriptions.get_or_insert_with(|| Subscriptions::new(&client, unread()));
         if let Err(error) = self.reserve(kind, &names, subscriptions) {
             subscriptions.release_unused();

@@ -8,19 +8,20 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Sleep, sleep};
 
+use crate::clients::Client;
 use crate::limits::Limits;
 
 /// Bytes that one subscriber has not read, counted with those of all clients.
 pub(super) struct Unread {
-    bytes: usize,
+    client: Arc<Client>,
     total: Arc<AtomicUsize>,
     /// The end of the time for which there may be too many.
     limit: Option<Pin<Box<Sleep>>>,
 }
 
 impl Unread {
-    pub(super) fn new(total: Arc<AtomicUsize>) -> Self {
-        Self { bytes: 0, total, limit: None }
+    pub(super) fn new(client: Arc<Client>, total: Arc<AtomicUsize>) -> Self {
+        Self { client, total, limit: None }
     }
 
     /// Counts this number of bytes, instead of those counted before. Ready if the client must be closed.
@@ -38,7 +39,8 @@ impl Unread {
 
     fn count(&mut self, bytes: usize) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
-        self.total.fetch_sub(std::mem::replace(&mut self.bytes, bytes), Ordering::Relaxed);
+        let before = self.client.unread_messages.swap(bytes, Ordering::Relaxed);
+        self.total.fetch_sub(before, Ordering::Relaxed);
     }
 }
 

@@ -1,0 +1,81 @@
+//! `--url` with a password that is not in it, and Unix sockets.
+
+use std::net::SocketAddr;
+
+use valkey_rdma_mock::{Mock, Server};
+use valkey_rdma_testkit::Child;
+
+use super::{LIMIT, command};
+
+/// Runs the program to its end, without the variables that have passwords: exit status, standard output, standard error.
+fn run(args: &[&str], variable: Option<(&str, &str)>) -> (Option<i32>, String, String) {
+    let mut command = command(args);
+    for name in ["VALKEY_RDMA_PASSWORD", "VALKEYCLI_AUTH", "REDISCLI_AUTH"] {
+        command.env_remove(name);
+    }
+    command.envs(variable);
+    let mut child = Child::start(&mut command).unwrap();
+    let status = child.wait(LIMIT).unwrap();
+    (status.code(), child.stdout(), child.stderr())
+}
+
+async fn server() -> (Server, String) {
+    let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+    let server = Server::builder(Mock::new().requirepass("s3cret")).tcp(any).start().await.unwrap();
+    let url = format!("valkey://{}", server.listening()[0].addr);
+    (server, url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_comes_from_a_variable_or_a_file() {
+    let (_server, url) = server().await;
+    let file = std::env::temp_dir().join(format!("vrd-password-{}", std::process::id()));
+    std::fs::write(&file, "s3cret\n").unwrap();
+    let path = file.to_str().unwrap();
+    let (status, out, _) = run(&["--url", &url], None);
+    assert_eq!(status, Some(1), "{out}");
+    for name in ["VALKEY_RDMA_PASSWORD", "VALKEYCLI_AUTH", "REDISCLI_AUTH"] {
+        let (status, out, err) = run(&["--url", &url], Some((name, "s3cret")));
+        assert_eq!(status, Some(0), "{out}{err}");
+        assert!(!out.contains("s3cret"), "{out}");
+    }
+    let from_file = ["--url", &url, "--user", "default", "--password-file", path];
+    let (status, out, err) = run(&from_file, Some(("VALKEY_RDMA_PASSWORD", "another")));
+    assert_eq!(status, Some(0), "{out}{err}");
+    std::fs::write(&file, "").unwrap();
+    let (status, _, err) = run(&from_file, None);
+    assert!(status == Some(2) && err.contains("it must hold one line") && err.contains(path), "{err}");
+    std::fs::remove_file(&file).unwrap();
+    let (status, _, err) = run(&["--url", &url, "--user", "app"], None);
+    assert!(status == Some(2) && err.contains("--user needs a password"), "{err}");
+    let with_login = url.replace("://", "://app:s3cret@");
+    let (status, _, err) = run(&["--url", &with_login, "--user", "app"], None);
+    assert!(status == Some(2) && err.contains("--url has a login") && !err.contains("s3cret"), "{err}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unix_socket_is_examined() {
+    let (server, _) = server().await;
+    let path = std::env::temp_dir().join(format!("vrd-{}.sock", std::process::id()));
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let addr = server.listening()[0].addr;
+    let forward = tokio::spawn(async move {
+        while let Ok((mut here, _)) = listener.accept().await {
+            let mut there = tokio::net::TcpStream::connect(addr).await.unwrap();
+            let _ = tokio::io::copy_bidirectional(&mut here, &mut there).await;
+        }
+    });
+    let url = format!("unix:{}", path.display());
+    let (status, out, err) = run(&["--url", &url], Some(("VALKEY_RDMA_PASSWORD", "s3cret")));
+    assert!(
+        status == Some(0) && out.contains("hello") && out.contains(&format!("{url} answers.")),
+        "{out}{err}"
+    );
+    forward.abort();
+    std::fs::remove_file(&path).unwrap();
+    let (status, out, err) = run(&["--url", &url], None);
+    assert!(
+        status == Some(1) && out.contains("No such file") && out.contains("cannot be used."),
+        "{out}{err}"
+    );
+}
