@@ -14,6 +14,7 @@ use crate::error::{Error, LostCause, LostConnection};
 use crate::events::EventHub;
 use crate::home::Home;
 use crate::multiplexer::{Deadline, Multiplexer, Replies, ReplySink, Request, reply_channel};
+use crate::question::Question;
 use crate::resp::{Command, Commands, EncodedPipeline, IntoCommand, Reply};
 use crate::stats::State;
 
@@ -92,6 +93,7 @@ struct Inner {
     pool: IdlePool,
     events: Arc<EventHub>,
     home: Home,
+    question: Question,
 }
 
 impl Client {
@@ -296,6 +298,11 @@ impl Client {
 
     pub(crate) fn pool(&self) -> &IdlePool {
         &self.inner.pool
+    }
+
+    /// Whether its server answers.
+    pub(crate) fn question(&self) -> &Question {
+        &self.inner.question
     }
 
     /// How many requests each connection's queue holds.

@@ -169,6 +169,7 @@ mod home;
 mod multiplexer;
 mod pipeline;
 pub mod pubsub;
+mod question;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis-cluster")]

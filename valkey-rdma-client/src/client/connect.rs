@@ -18,6 +18,7 @@ use crate::error::{Error, LostConnection};
 use crate::events::{EventHub, EventReporter};
 use crate::home::Home;
 use crate::multiplexer::{Multiplexer, PushHook, ReconnectPolicy};
+use crate::question::Question;
 use crate::stats::Purpose;
 
 impl Client {
@@ -212,7 +213,8 @@ impl Client {
     ) -> Self {
         let turn = AtomicUsize::new(0);
         let (pool, home) = (IdlePool::default(), Home::here());
-        let inner = Inner { multiplexers, turn, connector, pool, events, home };
+        let question = Question::default();
+        let inner = Inner { multiplexers, turn, connector, pool, events, home, question };
         Self { inner: Arc::new(inner) }
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::silence::ask;
 use crate::client::Client;
 use crate::error::LostCause;
+use crate::question::Answer;
 
 /// When calls leave the server of a connection.
 #[derive(Clone)]
@@ -51,10 +52,9 @@ impl ReplacedCheck {
     async fn ask_until_it_is_replaced(self) -> LostCause {
         let limit = self.limit;
         loop {
-            // Connections to a frozen server may take longer.
-            let has_answered =
-                timeout(limit, ask(&self.client, limit)).await.is_ok_and(|asked| asked.is_ok());
-            if !has_answered && (self.is_replaced)() {
+            // Connections to a frozen server may take longer. Not the question that blocked calls share, whose limit is another.
+            let answer = timeout(limit, ask(self.client.clone(), limit)).await;
+            if answer != Ok(Answer::Present) && (self.is_replaced)() {
                 return LostCause::Silent { limit };
             }
             sleep(limit).await;

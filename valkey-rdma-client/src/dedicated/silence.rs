@@ -1,15 +1,16 @@
 //! Ends calls that block on a frozen server over TCP. Its kernel keeps their connections alive, and a call may block for ever on purpose: so
-//! the server is asked on a connection that it does not block.
+//! the server is asked on a connection that it does not block, once for all calls that block.
 
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 use crate::client::Client;
 use crate::connection::{RawConnection, Whereabouts, silence_limit};
 use crate::error::{Error, LostCause};
+use crate::question::Answer;
 use crate::resp::Command;
 use crate::stats::Purpose;
 
@@ -38,30 +39,36 @@ impl SilenceCheck {
     }
 
     async fn ask_until_it_fails(&self, limit: Duration) -> LostCause {
+        let mut known = Instant::now();
         loop {
-            sleep(limit / 2).await;
+            sleep_until(known + limit / 2).await;
             if self.whereabouts.as_ref().is_some_and(Whereabouts::has_moved) {
                 return LostCause::Moved;
             }
-            if let Err(cause) = ask(&self.client, limit).await {
-                return cause;
+            let ask = || ask(self.client.clone(), limit);
+            let (asked, answer) = self.client.question().answer(limit / 2, ask).await;
+            match answer {
+                // From then on, and not from now: so the calls ask together.
+                Answer::Present => known = asked,
+                Answer::Moved => return LostCause::Moved,
+                Answer::Silent => return LostCause::Silent { limit },
             }
         }
     }
 }
 
 /// Asks a server whether it answers, on the client's shared connection, or on a new one if that was lost.
-pub(super) async fn ask(client: &Client, limit: Duration) -> Result<(), LostCause> {
+pub(super) async fn ask(client: Client, limit: Duration) -> Answer {
     match client.execute(Command::new("PING").timeout(limit)).await {
-        Ok(_) | Err(Error::Server(_)) => Ok(()),
-        Err(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Moved) => Err(LostCause::Moved),
-        Err(Error::TimedOut(_)) => Err(LostCause::Silent { limit }),
+        Ok(_) | Err(Error::Server(_)) => Answer::Present,
+        Err(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Moved) => Answer::Moved,
+        Err(Error::TimedOut(_)) => Answer::Silent,
         // The program wants no more connections.
-        Err(_) if client.check_open().is_err() => Ok(()),
+        Err(_) if client.check_open().is_err() => Answer::Present,
         // That the shared connection was lost says nothing of this one. A refusal is an answer.
         Err(_) => match client.connector().connect(Purpose::Dedicated).await.map_err(Error::from) {
-            Err(error) if error.server().is_none() => Err(LostCause::Silent { limit }),
-            _ => Ok(()),
+            Err(error) if error.server().is_none() => Answer::Silent,
+            _ => Answer::Present,
         },
     }
 }

@@ -49,6 +49,41 @@ async fn a_call_that_blocks_goes_on_while_its_server_answers_others() {
     assert!(call.await.expect("no panic").is_ok());
 }
 
+/// True if the server gets another byte within this time.
+async fn hears_more(peer: &mut Peer, within: Duration) -> bool {
+    timeout(within, peer.0.read(&mut [0; 1])).await.is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_block_at_the_same_time_share_the_questions_to_their_server() {
+    let (first, client, door, mut shared, _own) = blocked(&Config::default()).await;
+    assert!(!hears_more(&mut shared, Duration::from_secs(3)).await);
+    let mut more = Vec::new();
+    for _ in 0..3 {
+        let client = client.clone();
+        let call = tokio::spawn(async move { client.blocking_command(["BLPOP", "l", "0"]).await });
+        let mut own = door.admit();
+        own.greet().await;
+        own.expect(BLPOP).await;
+        more.push((call, own));
+    }
+    shared.expect(PING).await;
+    shared.say(b"+PONG\r\n").await;
+    assert!(!hears_more(&mut shared, Duration::from_secs(9)).await, "the others see the answer");
+    shared.expect(PING).await;
+    // Whichever call has asked: the question is that of all.
+    first.abort();
+    assert!(!hears_more(&mut shared, Duration::from_secs(19)).await);
+    for (call, _own) in more {
+        let error = call.await.expect("no panic").expect_err("a frozen server");
+        assert!(
+            matches!(&error, Error::Lost(lost) if matches!(lost.cause(), LostCause::Silent { .. })),
+            "{error}"
+        );
+    }
+    assert!(!hears_more(&mut shared, Duration::from_secs(3600)).await, "asked once");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_that_blocks_outlives_the_client_that_is_closed() {
     let (mut call, client, _door, shared, mut own) = blocked(&Config::default()).await;
