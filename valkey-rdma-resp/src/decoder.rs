@@ -234,7 +234,9 @@ impl Decoder {
     }
 
     fn take(&mut self, len: usize) -> Bytes {
+        // Both are about the front of the buffer. A line is taken in part where the bytes are wanted undecoded.
         self.scalar = None;
+        self.scanner = LineScanner::default();
         self.buffer.split_to(len).freeze()
     }
 

@@ -213,3 +213,15 @@ fn a_large_array_is_not_kept_as_bytes() {
     let value = decoder.next().expect("RESP").expect("complete");
     assert_eq!(value.as_slice().map(<[Value]>::len), Some(100_000));
 }
+
+#[test]
+fn a_line_taken_in_part_is_not_remembered() {
+    let mut decoder = Decoder::new(Protocol::Resp2);
+    decoder.room().extend_from_slice(b"+OK");
+    assert_eq!(decoder.next(), Ok(None));
+    assert_eq!(decoder.take_some(3), "+OK");
+    decoder.room().extend_from_slice(b":1");
+    assert_eq!(decoder.next(), Ok(None));
+    decoder.room().extend_from_slice(b"\r\n");
+    assert_eq!(decoder.next(), Ok(Some(Value::Int(1))));
+}
