@@ -217,7 +217,8 @@ impl Decoder {
             self.buffer = BytesMut::from(&self.buffer[..]);
         }
         if !scalar.ends_with(b"\r\n") {
-            return Err(ProtocolError::Unterminated { len });
+            // Lines end with it: it is a string.
+            return Err(ProtocolError::Unterminated { len: len - line - 2 });
         }
         if !string {
             let value = decode_scalar(kind, line, &scalar);
