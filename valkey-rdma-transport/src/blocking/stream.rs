@@ -201,7 +201,10 @@ impl Shared {
         // A limit beyond what the clock can say is none.
         let deadline = timeout.and_then(|limit| Instant::now().checked_add(limit));
         // What the system calls of a socket return when their time is up.
-        wait(&self.handle, deadline, poll_fn(|cx| step(cx))).unwrap_or(Err(io::ErrorKind::WouldBlock.into()))
+        let done = wait(&self.handle, deadline, poll_fn(|cx| step(cx)));
+        // The stream has woken this thread in place of the descriptor.
+        readiness.raise();
+        done.unwrap_or(Err(io::ErrorKind::WouldBlock.into()))
     }
 
     fn read(&self, room: &mut [u8]) -> io::Result<usize> {
