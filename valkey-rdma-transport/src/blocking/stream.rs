@@ -317,7 +317,9 @@ pub(crate) fn as_io_error(error: TransportError) -> io::Error {
     let kind = match &error {
         TransportError::Refused { .. } | TransportError::Rejected { .. } => io::ErrorKind::ConnectionRefused,
         TransportError::Unreachable { .. } | TransportError::Resolve { .. } => io::ErrorKind::HostUnreachable,
-        TransportError::ConnectTimeout { .. } => io::ErrorKind::TimedOut,
+        TransportError::ConnectTimeout { .. } | TransportError::SilentInHandshake { .. } => {
+            io::ErrorKind::TimedOut
+        }
         TransportError::ClosedInHandshake { .. } => io::ErrorKind::ConnectionReset,
         TransportError::Listen { source, .. } => source.kind(),
         _ => io::ErrorKind::Other,
