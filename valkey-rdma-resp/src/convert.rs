@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
+use std::str::FromStr;
 
 use bytes::Bytes;
 
@@ -138,15 +139,19 @@ impl FromValue for Value {
     }
 }
 
+fn integer<T: TryFrom<i64> + FromStr>(value: &Value, wanted: &'static str) -> Result<T, UnexpectedReply> {
+    let number = match value {
+        Value::Int(number) => T::try_from(*number).ok(),
+        _ => value.as_str().and_then(|digits| digits.parse().ok()),
+    };
+    number.map_or_else(|| unexpected(wanted, value), Ok)
+}
+
 macro_rules! integers {
     ($($type:ident: $wanted:literal),*) => { $(
         impl FromValue for $type {
             fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-                let number = match &value {
-                    Value::Int(number) => Self::try_from(*number).ok(),
-                    _ => value.as_str().and_then(|digits| digits.parse().ok()),
-                };
-                number.map_or_else(|| unexpected($wanted, &value), Ok)
+                integer(&value, $wanted)
             }
         }
     )* };
@@ -163,9 +168,7 @@ integers!(
 
 impl FromValue for u8 {
     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        let wanted = "an unsigned integer of 8 bits";
-        let number: u64 = value.clone().convert()?;
-        Self::try_from(number).or_else(|_| unexpected(wanted, &value))
+        integer(&value, "an unsigned integer of 8 bits")
     }
 
     /// `Vec<u8>` is the bytes of a string.

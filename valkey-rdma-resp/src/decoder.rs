@@ -217,7 +217,8 @@ impl Decoder {
             self.buffer = BytesMut::from(&self.buffer[..]);
         }
         if !scalar.ends_with(b"\r\n") {
-            return Err(ProtocolError::Unterminated { len });
+            // Lines end with it: it is a string.
+            return Err(ProtocolError::Unterminated { len: len - line - 2 });
         }
         if !string {
             let value = decode_scalar(kind, line, &scalar);
@@ -234,7 +235,9 @@ impl Decoder {
     }
 
     fn take(&mut self, len: usize) -> Bytes {
+        // Both are about the front of the buffer. A line is taken in part where the bytes are wanted undecoded.
         self.scalar = None;
+        self.scanner = LineScanner::default();
         self.buffer.split_to(len).freeze()
     }
 

@@ -148,12 +148,13 @@ impl Parser {
         self.buffer.len() + self.held + self.large.as_ref().map_or(0, |large| large.bytes.len())
     }
 
-    /// Drops everything received. Call it when no more commands will be parsed, but input must still be read.
+    /// Drops everything received, and keeps the memory to read into. Call it when no more commands will be parsed, but input must
+    /// still be read. What comes next is parsed as if it were the first: it has a meaning only if nothing was received in part.
     pub fn discard(&mut self) {
-        self.buffer.clear();
-        self.words.clear();
-        self.held = 0;
-        self.large = None;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        // All the rest is about bytes that are gone.
+        *self = Self { buffer, ..Self::new(self.max_argument_len) };
     }
 
     /// Returns the next complete command, or `None` if more input is needed. A client that is not `trusted` may send 10

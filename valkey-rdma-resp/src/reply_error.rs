@@ -28,10 +28,10 @@ pub enum ProtocolError {
         /// The longest line accepted, in bytes.
         limit: usize,
     },
-    /// A string does not end with CRLF at its announced length.
-    #[error("a string of {len} bytes, header included, does not end with CRLF")]
+    /// CRLF does not follow a string of the announced length.
+    #[error("a string of {len} bytes is not followed by CRLF")]
     Unterminated {
-        /// Announced length in bytes, header and CRLF included.
+        /// Announced length in bytes: of the string, without header and CRLF.
         len: usize,
     },
     /// Aggregates are nested too deep.

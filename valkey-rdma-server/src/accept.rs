@@ -54,8 +54,6 @@ pub(crate) struct Accepted<S> {
     pub(crate) remote: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) rdma: Option<Monitor>,
-    /// The thread that serves it. `None`: the listener's runtime does.
-    pub(crate) assigned: Option<Assigned>,
 }
 
 impl Accept for TcpListener {
@@ -95,7 +93,7 @@ impl Accept for TcpListener {
             debug!(%error, peer = %remote, "cannot set TCP_NODELAY");
         }
         let local = stream.local_addr()?;
-        Ok(Accepted { stream, remote, local, rdma: None, assigned: None })
+        Ok(Accepted { stream, remote, local, rdma: None })
     }
 }
 
@@ -140,7 +138,7 @@ impl Accept for Listener {
         let stream = request.accept()?;
         let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
         // A connection always reads, so the stream needs no task.
-        Ok(Accepted { stream: stream.into_inline(), remote, local, rdma, assigned: None })
+        Ok(Accepted { stream: stream.into_inline(), remote, local, rdma })
     }
 }
 

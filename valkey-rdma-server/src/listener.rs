@@ -101,8 +101,8 @@ pub(crate) async fn accept_until<H: Handler>(
             () = close.cancelled() => break,
             Some(ended) = connections.join_next() => report(ended),
             next = accept(&mut listener, &shared) => {
-                let Some((accepted, admission)) = next else { break };
-                admit(accepted, admission, listener.transport(), &shared, &mut connections);
+                let Some((accepted, assigned, admission)) = next else { break };
+                admit(accepted, assigned, admission, listener.transport(), &shared, &mut connections);
             }
         }
     }
@@ -113,11 +113,12 @@ pub(crate) async fn accept_until<H: Handler>(
     }
 }
 
-/// Accepts the next connection that is not rejected, however long that takes. `None` if the listener has ended.
+/// Accepts the next connection that is not rejected, however long that takes, and says which thread serves it; without one, the
+/// listener's runtime does. `None` if the listener has ended.
 async fn accept<L: Accept, H: Handler>(
     listener: &mut L,
     shared: &Shared<H>,
-) -> Option<(Accepted<L::Stream>, Admission)> {
+) -> Option<(Accepted<L::Stream>, Option<Assigned>, Admission)> {
     loop {
         let accepted = match listener.incoming().await {
             Ok(incoming) => {
@@ -131,7 +132,7 @@ async fn accept<L: Accept, H: Handler>(
                     let _entered = assigned.as_ref().map(Assigned::enter);
                     listener.open(incoming, assigned.as_ref())
                 };
-                opened.map(|accepted| (Accepted { assigned, ..accepted }, admission))
+                opened.map(|accepted| (accepted, assigned, admission))
             }
             Err(error) => Err(error),
         };
@@ -158,6 +159,7 @@ async fn accept<L: Accept, H: Handler>(
 /// Starts the task that serves or refuses a connection.
 fn admit<S, H>(
     accepted: Accepted<S>,
+    assigned: Option<Assigned>,
     admission: Admission,
     transport: Transport,
     shared: &Arc<Shared<H>>,
@@ -168,7 +170,6 @@ fn admit<S, H>(
 {
     let peer = shared.peer(transport, &accepted);
     let span = info_span!("connection", id = peer.id(), %transport, peer = %peer.addr());
-    let assigned = accepted.assigned;
     let runtime = assigned.as_ref().map_or_else(Handle::current, |assigned| assigned.runtime().clone());
     match admission {
         Admission::Serve(permit) => {

@@ -86,7 +86,8 @@ where
 /// [`io::ErrorKind::TimedOut`] if it takes longer than `patience`, and the error of a connection that has failed: what was written may
 /// be lost then. The socket is closed in either case.
 pub fn close(socket: OwnedFd, patience: Duration) -> io::Result<()> {
-    let end = Instant::now() + patience;
+    // A limit beyond what the clock can say is none.
+    let end = Instant::now().checked_add(patience);
     let file = File::from(socket);
     let outcome = ends().take(file.metadata()?.ino());
     let mut socket = UnixStream::from(OwnedFd::from(file));
@@ -94,7 +95,12 @@ pub fn close(socket: OwnedFd, patience: Duration) -> io::Result<()> {
     socket.set_nonblocking(false)?;
     let late =
         || io::Error::new(io::ErrorKind::TimedOut, format!("not all could be delivered within {patience:?}"));
-    let left = || end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).ok_or_else(late);
+    let left = || match end {
+        None => Ok(Duration::MAX),
+        Some(end) => {
+            end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).ok_or_else(late)
+        }
+    };
     let mut unwanted = [0; 4096];
     loop {
         socket.set_read_timeout(Some(left()?))?;
@@ -213,14 +219,16 @@ mod tests {
 
     #[test]
     fn closing_what_has_delivered_everything_succeeds() {
-        let (ours, mut theirs) = tokio::io::duplex(64);
-        let mut socket = UnixStream::from(over(ours).expect("sockets"));
-        socket.write_all(b"all").expect("there is room");
-        let closing = thread::spawn(|| close(socket.into(), Duration::from_secs(60)));
-        let mut all = Vec::new();
-        block_on(theirs.read_to_end(&mut all)).expect("starts").expect("end of file");
-        assert_eq!(all, b"all");
-        drop(theirs);
-        closing.join().expect("no panic").expect("delivered");
+        for patience in [Duration::from_secs(60), Duration::MAX] {
+            let (ours, mut theirs) = tokio::io::duplex(64);
+            let mut socket = UnixStream::from(over(ours).expect("sockets"));
+            socket.write_all(b"all").expect("there is room");
+            let closing = thread::spawn(move || close(socket.into(), patience));
+            let mut all = Vec::new();
+            block_on(theirs.read_to_end(&mut all)).expect("starts").expect("end of file");
+            assert_eq!(all, b"all");
+            drop(theirs);
+            closing.join().expect("no panic").expect("delivered");
+        }
     }
 }

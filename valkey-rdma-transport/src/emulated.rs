@@ -44,7 +44,7 @@ pub use self::fault_plan::Link;
 use crate::device::{DeviceConnection, DeviceListener, DeviceOptions};
 use crate::error::TransportError;
 
-/// Makes an unconnected endpoint towards `peer`.
+/// Makes an unconnected [`DeviceConnection`] towards `peer`.
 pub(crate) async fn open(
     peer: SocketAddr,
     options: &DeviceOptions,

@@ -314,6 +314,17 @@ pub enum TransportError {
         /// The peer.
         peer: SocketAddr,
     },
+    /// The peer accepted, then did not offer its memory in time.
+    #[error(
+        "{peer} accepted the connection and did not register its memory within {after:?}: it may hang, or be no Valkey \
+             server; if it is only slow, raise the timeout"
+    )]
+    SilentInHandshake {
+        /// The peer.
+        peer: SocketAddr,
+        /// How long it had.
+        after: Duration,
+    },
     /// The peer broke the protocol.
     #[error("the peer broke the protocol")]
     Protocol(#[from] ProtocolError),

@@ -45,7 +45,7 @@ mod shared_cq;
 mod sys;
 mod sysfs;
 
-/// Makes an unconnected endpoint towards `peer`, with address and route resolved.
+/// Makes an unconnected [`DeviceConnection`] towards `peer`, with address and route resolved.
 ///
 /// Cancel safety: dropping the future frees everything it made.
 pub(crate) async fn open(

@@ -267,6 +267,28 @@ fn descriptors_say_when_to_try_again() {
 }
 
 #[test]
+fn a_descriptor_is_right_after_a_read_that_waited() {
+    let (mut client, mut server) = pair();
+    client.set_nonblocking(true);
+    while is_readable(client.readable_fd(), Duration::ZERO) {
+        assert_eq!(client.read(&mut [0]).expect_err("nothing there").kind(), ErrorKind::WouldBlock);
+    }
+    // The stream wakes who tried last: from here on this thread, and not the descriptor.
+    client.set_nonblocking(false);
+    client.set_read_timeout(Some(Duration::from_millis(1))).expect("a limit");
+    assert_eq!(client.read(&mut [0]).expect_err("nothing there").kind(), ErrorKind::WouldBlock);
+    client.set_nonblocking(true);
+    server.write_all(&[1]).expect("writes");
+    loop {
+        wait_readable(client.readable_fd());
+        match client.read(&mut [0]) {
+            Ok(count) => break assert_eq!(count, 1),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+}
+
+#[test]
 fn a_refused_connect_says_so() {
     let addr = Listener::bind(device(), any_port(), &Config::default()).expect("listens").local_addr();
     let error = Stream::connect(device(), addr, &Config::default()).expect_err("no listener");

@@ -238,6 +238,8 @@ impl Connector {
         let connect = move |address| async move {
             self.device_connects.connect(kind, address, config).await.map_err(|error| match error {
                 TransportError::ConnectTimeout { .. } => deadline.passed(false),
+                // Its limit is the time that was left here.
+                TransportError::SilentInHandshake { .. } => deadline.passed(true),
                 error => ConnectCause::Device(Arc::new(error)),
             })
         };

@@ -12,7 +12,7 @@ pub struct Resources<'a> {
     pub control: RegionId,
     /// Region for data to send.
     pub send_buffer: RegionId,
-    /// Length of the send_buffer region in bytes.
+    /// Length of that region in bytes.
     pub send_buffer_len: u32,
     /// Regions that the peer may write, one or more of equal length.
     pub rx: &'a [Region],
@@ -24,7 +24,7 @@ pub struct Resources<'a> {
     pub max_message: u32,
 }
 
-/// Length in bytes of the command region for a number of posted receives.
+/// Length in bytes of the control region for a number of posted receives.
 pub fn control_region_len(receives: u32) -> u32 {
     (receives + SEND_SLOTS) * MESSAGE_LEN as u32
 }

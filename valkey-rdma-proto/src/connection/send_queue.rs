@@ -108,7 +108,7 @@ const MAX_WAITING: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Outbox {
     region: RegionId,
-    /// Offset of the first send slot in the command region.
+    /// Offset of the first send slot in the control region.
     base: u32,
     waiting: VecDeque<(ControlMessage, MessageClass)>,
     /// Sequence numbers of the messages that occupy slots, oldest first. Slots are used in rotation.

@@ -25,6 +25,8 @@ fn integers_come_from_integers_and_digits_in_range() {
         i128::MAX
     );
     assert_eq!(wrong::<u8>(Value::Int(256)), "expected an unsigned integer of 8 bits, got the integer 256");
+    assert_eq!(wrong::<u8>(Value::Int(-1)), "expected an unsigned integer of 8 bits, got the integer -1");
+    assert_eq!(wrong::<u8>(bulk("seven")), "expected an unsigned integer of 8 bits, got a string of 5 bytes");
     assert_eq!(wrong::<u32>(Value::Int(-1)), "expected an unsigned integer of 32 bits, got the integer -1");
     assert_eq!(wrong::<i64>(bulk("seven")), "expected an integer of 64 bits, got a string of 5 bytes");
     assert_eq!(wrong::<i64>(Value::Nil), format!("expected an integer of 64 bits, got nothing{OPTION}"));

@@ -118,7 +118,8 @@ fn garbage_is_a_typed_error() {
         (Resp3, b"*2147483648\r\n", length("2147483648", MAX_MEMBERS)),
         (Resp3, b"*-1\r\n", length("-1", MAX_MEMBERS)),
         (Resp3, b"*1:\r\n", length("1:", MAX_MEMBERS)),
-        (Resp3, b"$1\r\nabc", ProtocolError::Unterminated { len: 7 }),
+        (Resp3, b"$1\r\nabc", ProtocolError::Unterminated { len: 1 }),
+        (Resp3, b"=12\r\ntxt:12345678abc", ProtocolError::Unterminated { len: 12 }),
         (Resp3, b":12x\r\n", ProtocolError::BadScalar { kind: ':' }),
         (Resp3, b":\r\n", ProtocolError::BadScalar { kind: ':' }),
         (Resp3, b":9223372036854775808\r\n", ProtocolError::BadScalar { kind: ':' }),
@@ -212,4 +213,16 @@ fn a_large_array_is_not_kept_as_bytes() {
     decoder.room().extend_from_slice(b":1\r\n");
     let value = decoder.next().expect("RESP").expect("complete");
     assert_eq!(value.as_slice().map(<[Value]>::len), Some(100_000));
+}
+
+#[test]
+fn a_line_taken_in_part_is_not_remembered() {
+    let mut decoder = Decoder::new(Protocol::Resp2);
+    decoder.room().extend_from_slice(b"+OK");
+    assert_eq!(decoder.next(), Ok(None));
+    assert_eq!(decoder.take_some(3), "+OK");
+    decoder.room().extend_from_slice(b":1");
+    assert_eq!(decoder.next(), Ok(None));
+    decoder.room().extend_from_slice(b"\r\n");
+    assert_eq!(decoder.next(), Ok(Some(Value::Int(1))));
 }

@@ -207,3 +207,21 @@ fn the_words_of_a_slow_command_stay_together() {
     }
     assert_eq!(spare, None);
 }
+
+#[test]
+fn after_a_discard_it_parses_as_if_new() {
+    // Each leaves another part of the state behind: a line looked at, words that are missing, a header, a large argument.
+    let announced = format!("*2\r\n${}\r\nabc", Command::LARGE);
+    for interrupted in ["PING", "*2\r\n", "*2\r\n$3\r\nGET\r\n$3\r", "*2\r\n$9\r\nabc", &announced] {
+        let mut parser = Parser::new(MAX_ARGUMENT);
+        parser.read(&mut interrupted.as_bytes());
+        assert_eq!(parser.next_command(true), Ok(None), "{interrupted:?}");
+        parser.discard();
+        assert_eq!(parser.pending(), 0, "{interrupted:?}");
+        parser.read(&mut &b"x"[..]);
+        assert_eq!(parser.next_command(true), Ok(None), "{interrupted:?}");
+        parser.read(&mut &b" y\n"[..]);
+        let command = parser.next_command(true).expect("a command").expect("all of it");
+        assert_eq!((command.name(), command.args().len()), (&b"x"[..], 1), "{interrupted:?}");
+    }
+}

@@ -43,7 +43,7 @@ impl Door {
 
     fn admit<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&mut self, stream: S) {
         let Some(admission) = self.shared.admission() else { return };
-        admit(accepted(stream), admission, Transport::Tcp, &self.shared, &mut self.connections);
+        admit(accepted(stream), None, admission, Transport::Tcp, &self.shared, &mut self.connections);
     }
 }
 
@@ -54,7 +54,7 @@ fn shared(limits: Limits) -> Shared<Pong> {
 }
 
 fn accepted<S>(stream: S) -> Accepted<S> {
-    Accepted { stream, remote: nowhere(), local: nowhere(), rdma: None, assigned: None }
+    Accepted { stream, remote: nowhere(), local: nowhere(), rdma: None }
 }
 
 fn nowhere() -> SocketAddr {

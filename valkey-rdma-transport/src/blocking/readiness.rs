@@ -32,6 +32,11 @@ impl Readiness {
         Ok(Self { signal, watched })
     }
 
+    /// Another try is worth it, for all that is known here.
+    pub(super) fn raise(&self) {
+        self.signal.raise();
+    }
+
     /// Runs one try. If there is nothing to do, the descriptor is not readable until there is.
     pub(super) fn attempt<T>(&self, mut step: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         let waker = Waker::from(Arc::clone(&self.signal));

@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,9 @@ use crate::stream::Monitor;
 /// and waits for the peer's device to acknowledge what was written, for [`Config::close_timeout`] at most: a program that ends then
 /// loses nothing.
 ///
-/// Clones share the connection, and its deadlines. One thread may read while another writes.
+/// Clones share the connection, and its deadlines. One thread may read while another writes. Of two that read, or write, the second
+/// waits until the first has returned, and only then its deadline begins; if it may not wait, it returns
+/// [`io::ErrorKind::WouldBlock`]. So let one thread read, and one write.
 #[derive(Debug)]
 pub struct Stream {
     shared: Arc<Shared>,
@@ -184,11 +186,11 @@ impl Shared {
     /// Runs `step` until it is ready, as the settings allow.
     fn run<T>(
         &self,
-        timeout: fn(&Settings) -> Option<Duration>,
+        settings: Settings,
+        timeout: Option<Duration>,
         readiness: &Readiness,
         mut step: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> io::Result<T> {
-        let settings = *self.settings();
         if settings.nonblocking {
             let _entered = self.handle.enter();
             return match readiness.attempt(step) {
@@ -197,40 +199,36 @@ impl Shared {
             };
         }
         // A limit beyond what the clock can say is none.
-        let deadline = timeout(&settings).and_then(|limit| Instant::now().checked_add(limit));
+        let deadline = timeout.and_then(|limit| Instant::now().checked_add(limit));
         // What the system calls of a socket return when their time is up.
-        wait(&self.handle, deadline, poll_fn(|cx| step(cx))).unwrap_or(Err(io::ErrorKind::WouldBlock.into()))
+        let done = wait(&self.handle, deadline, poll_fn(|cx| step(cx)));
+        // The stream has woken this thread in place of the descriptor.
+        readiness.raise();
+        done.unwrap_or(Err(io::ErrorKind::WouldBlock.into()))
     }
 
     fn read(&self, room: &mut [u8]) -> io::Result<usize> {
         if room.is_empty() {
             return Ok(0);
         }
-        let mut reader = lock(&self.reader);
-        self.run(
-            |settings| settings.read_timeout,
-            &self.readable,
-            |cx| {
-                let read = |cx: &mut Context<'_>| {
-                    let mut room = ReadBuf::new(room);
-                    Pin::new(&mut *reader).poll_read(cx, &mut room).map_ok(|()| room.filled().len())
-                };
-                self.read_shut.unless_set(cx, read).map(|read| read.unwrap_or(Ok(0)))
-            },
-        )
+        let settings = *self.settings();
+        let mut reader = turn(&self.reader, settings)?;
+        self.run(settings, settings.read_timeout, &self.readable, |cx| {
+            let read = |cx: &mut Context<'_>| {
+                let mut room = ReadBuf::new(room);
+                Pin::new(&mut *reader).poll_read(cx, &mut room).map_ok(|()| room.filled().len())
+            };
+            self.read_shut.unless_set(cx, read).map(|read| read.unwrap_or(Ok(0)))
+        })
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut writer = lock(&self.writer);
-        self.run(
-            |settings| settings.write_timeout,
-            &self.writable,
-            |cx| {
-                let written =
-                    self.write_shut.unless_set(cx, |cx| Pin::new(&mut *writer).poll_write(cx, bytes));
-                written.map(|written| written.unwrap_or(Err(io::ErrorKind::BrokenPipe.into())))
-            },
-        )
+        let settings = *self.settings();
+        let mut writer = turn(&self.writer, settings)?;
+        self.run(settings, settings.write_timeout, &self.writable, |cx| {
+            let written = self.write_shut.unless_set(cx, |cx| Pin::new(&mut *writer).poll_write(cx, bytes));
+            written.map(|written| written.unwrap_or(Err(io::ErrorKind::BrokenPipe.into())))
+        })
     }
 
     /// Delivers what was written, and disconnects. The connection's own deadlines end it.
@@ -319,7 +317,9 @@ pub(crate) fn as_io_error(error: TransportError) -> io::Error {
     let kind = match &error {
         TransportError::Refused { .. } | TransportError::Rejected { .. } => io::ErrorKind::ConnectionRefused,
         TransportError::Unreachable { .. } | TransportError::Resolve { .. } => io::ErrorKind::HostUnreachable,
-        TransportError::ConnectTimeout { .. } => io::ErrorKind::TimedOut,
+        TransportError::ConnectTimeout { .. } | TransportError::SilentInHandshake { .. } => {
+            io::ErrorKind::TimedOut
+        }
         TransportError::ClosedInHandshake { .. } => io::ErrorKind::ConnectionReset,
         TransportError::Listen { source, .. } => source.kind(),
         _ => io::ErrorKind::Other,
@@ -336,7 +336,55 @@ fn not_zero(limit: Option<Duration>) -> io::Result<Option<Duration>> {
     }
 }
 
+/// Takes the turn of this thread in one direction.
+fn turn<T>(half: &Mutex<T>, settings: Settings) -> io::Result<MutexGuard<'_, T>> {
+    if !settings.nonblocking {
+        return Ok(lock(half));
+    }
+    match half.try_lock() {
+        Ok(half) => Ok(half),
+        Err(TryLockError::Poisoned(half)) => Ok(half.into_inner()),
+        Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
 /// No code panics while it holds one of these locks half done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::blocking::Listener;
+
+    fn pair() -> (Stream, Stream) {
+        let any_port = ([127, 0, 0, 1], 0).into();
+        let listener = Listener::bind(DeviceKind::Emulated, any_port, &Config::default()).expect("listens");
+        let addr = listener.local_addr();
+        let connecting =
+            thread::spawn(move || Stream::connect(DeviceKind::Emulated, addr, &Config::default()));
+        let server = listener.accept().expect("accepts");
+        (connecting.join().expect("no panic").expect("connects"), server)
+    }
+
+    #[test]
+    fn a_nonblocking_call_does_not_wait_for_another_thread() {
+        let (client, _server) = pair();
+        client.set_nonblocking(true);
+        // As threads that wait in a read and in a write hold them.
+        let (_reading, _writing) = (lock(&client.shared.reader), lock(&client.shared.writer));
+        let (done, tried) = mpsc::channel();
+        let clone = client.try_clone().expect("shares");
+        thread::spawn(move || {
+            let read = (&clone).read(&mut [0]).map_err(|error| error.kind());
+            let written = (&clone).write(&[0]).map_err(|error| error.kind());
+            done.send([read, written])
+        });
+        let tried = tried.recv_timeout(Duration::from_secs(60)).expect("it does not wait");
+        assert_eq!(tried, [Err(io::ErrorKind::WouldBlock); 2]);
+    }
 }

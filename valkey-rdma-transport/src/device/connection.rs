@@ -15,7 +15,7 @@ use crate::in_place::SendMemory;
 ///
 /// Not `Sync`: one owner uses it, under a lock where several tasks share a connection.
 pub trait DeviceConnection: Send {
-    /// Registers `len` bytes of zeroed memory. It stays registered until the endpoint is dropped.
+    /// Registers `len` bytes of zeroed memory. It stays registered until the connection is dropped.
     ///
     /// # Errors
     /// [`TransportError::Memory`] if the memory cannot be had or pinned (naming the `memlock` limit).

@@ -1,6 +1,6 @@
 //! What the connection manager and the device report outside of completions.
 
-/// What the connection manager reports about one endpoint.
+/// What the connection manager reports about one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CmEvent {

@@ -2,7 +2,7 @@
 
 use super::DeviceKind;
 
-/// What a device granted when the endpoint was made.
+/// What a device granted when the connection was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Depth of the send queue, in work requests; at least what was asked.

@@ -33,7 +33,7 @@ pub trait ConnectRequest: Send {
     fn peer_addr(&self) -> SocketAddr;
 
     /// Makes an unconnected [`DeviceConnection`] for the request, whose [`establish`](DeviceConnection::establish) accepts it.
-    /// Dropping the endpoint before that rejects the request.
+    /// Dropping the connection before that rejects the request.
     ///
     /// # Errors
     /// [`TransportError::Device`] and [`TransportError::Memory`] if an object cannot be made: the request was

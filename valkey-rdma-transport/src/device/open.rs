@@ -9,7 +9,7 @@ use crate::error::TransportError;
 #[cfg(feature = "verbs")]
 use crate::verbs;
 
-/// Makes an unconnected endpoint towards `peer`, with address and route resolved.
+/// Makes an unconnected [`DeviceConnection`] towards `peer`, with address and route resolved.
 ///
 /// # Errors
 /// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::Resolve`] if no device leads

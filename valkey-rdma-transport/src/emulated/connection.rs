@@ -172,7 +172,7 @@ impl EmulatedConnection {
     }
 
     fn memory(&self, region: RegionId) -> &Memory {
-        self.memories.get(region.0 as usize).expect("a region of this endpoint")
+        self.memories.get(region.0 as usize).expect("a region of this connection")
     }
 }
 

@@ -24,13 +24,13 @@ struct Backlog {
 /// A connect request in its listener's hands. Dropping it rejects it.
 #[derive(Debug)]
 pub(super) struct DirectRequest {
-    /// `None` once an endpoint has taken over.
+    /// `None` once a connection has taken over.
     link: Option<DirectLink>,
     pub(super) from: SocketAddr,
 }
 
 impl DirectRequest {
-    /// Takes the link over: now the endpoint answers for the request.
+    /// Takes the link over: now the connection answers for the request.
     pub(super) fn take(mut self) -> DirectLink {
         self.link.take().expect("taken only here, by value")
     }

@@ -3,7 +3,7 @@
 //! # The task
 //! One task per connection, the [`Driver`](driver::Driver), owns the socket. An adapter writes a peer's bytes into
 //! memory, acknowledges them and notices a dead peer while the program does something else; without a task of its
-//! own, an endpoint that no task polls would do none of that, and its peer would see a receiver that hangs where
+//! own, a connection that no task polls would do none of that, and its peer would see a receiver that hangs where
 //! hardware has none. The task does exactly the adapter's part: it knows [`Session`](session::Session), never
 //! `Stream`. A session is the protocol below without I/O.
 //!

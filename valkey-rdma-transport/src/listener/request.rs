@@ -52,9 +52,9 @@ impl Request {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn accept(self) -> Result<Stream, TransportError> {
-        let endpoint = self.request.accept(&self.config.device_options());
-        let stream = endpoint
-            .and_then(|endpoint| Stream::establish(endpoint, Role::Server, &self.config, Some(self.permit)));
+        let device = self.request.accept(&self.config.device_options());
+        let stream = device
+            .and_then(|device| Stream::establish(device, Role::Server, &self.config, Some(self.permit)));
         match &stream {
             Ok(_) => self.limiter.count_accepted(),
             Err(_) => self.limiter.count_failed(),

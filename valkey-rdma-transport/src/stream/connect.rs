@@ -18,6 +18,7 @@ impl Stream {
     /// [`TransportError::Refused`] if nothing listens there, [`TransportError::Rejected`] if the listener said no,
     /// [`TransportError::Unreachable`] and [`TransportError::Resolve`] if there is no way,
     /// [`TransportError::ClosedInHandshake`] if the server accepted and then closed,
+    /// [`TransportError::SilentInHandshake`] if it accepted and offers no memory within [`Config::handshake_timeout`],
     /// [`TransportError::ConnectTimeout`] after [`Config::connect_timeout`], [`TransportError::Memory`] if the
     /// windows cannot be pinned, and those of [`device::open`].
     ///
@@ -44,7 +45,7 @@ impl Stream {
             .unwrap_or(Err(TransportError::ConnectTimeout { peer, after: limit }))
     }
 
-    /// Connects as [`connect`](Self::connect) does, over an device made elsewhere: one of [`device::open`] behind a
+    /// Connects as [`connect`](Self::connect) does, over a device made elsewhere: one of [`device::open`] behind a
     /// wrapper that observes it or disturbs it.
     ///
     /// # Errors
@@ -70,8 +71,8 @@ impl Stream {
         let (cause, info) = stream.shared.with(|connection| (connection.close_cause, connection.info()));
         Err(match cause {
             Some(CloseCause::Closed(CloseReason::Peer)) => TransportError::ClosedInHandshake { peer },
-            Some(CloseCause::Closed(CloseReason::HandshakeTimeout { .. })) => {
-                TransportError::ConnectTimeout { peer, after: config.connect_limit() }
+            Some(CloseCause::Closed(CloseReason::HandshakeTimeout { after })) => {
+                TransportError::SilentInHandshake { peer, after }
             }
             Some(cause) => cause.error(&info),
             None => TransportError::Closed,

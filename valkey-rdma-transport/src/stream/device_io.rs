@@ -41,7 +41,7 @@ pub(super) struct DeviceIo {
     pub(super) counters: DeviceCounters,
 }
 
-/// What was registered and granted when a port was opened.
+/// What was registered and granted when the device was opened.
 pub(super) struct Allocated {
     pub(super) control: RegionId,
     pub(super) send_buffer: Region,
@@ -54,7 +54,7 @@ pub(super) struct Allocated {
 /// What an ended connection leaves to be freed. The device goes first; then nothing is sent any more, and its place is
 /// free.
 pub(super) struct Teardown {
-    _endpoint: Box<dyn DeviceConnection>,
+    _device: Box<dyn DeviceConnection>,
     _slices: VecDeque<(u64, PinnedSlice)>,
     _permit: Option<ConnectionPermit>,
 }
@@ -74,7 +74,7 @@ impl DeviceIo {
         let windows =
             (0..count).map(|_| device.register(len, Access::RemoteWrite)).collect::<Result<Vec<_>, _>>()?;
         let regions = [&control, &send_buffer].into_iter().chain(&windows);
-        let port = Self {
+        let io = Self {
             pinned_bytes: regions.map(|region| u64::from(region.len)).sum(),
             device: Some(device),
             permit,
@@ -90,7 +90,7 @@ impl DeviceIo {
         };
         let (send_depth, max_message) = (limits.send_depth, limits.max_message);
         let control = control.id;
-        Ok((port, Allocated { control, send_buffer, windows, receives, send_depth, max_message }))
+        Ok((io, Allocated { control, send_buffer, windows, receives, send_depth, max_message }))
     }
 
     /// Connects or accepts.
@@ -132,7 +132,7 @@ impl DeviceIo {
     }
 
     /// Takes up to [`COMPLETION_BATCH`] completions; fewer mean that none are left. Those taken count even if the
-    /// look fails. Hand the vector [back](Self::recycle).
+    /// poll fails. Hand the vector [back](Self::recycle).
     pub(super) fn poll_cq(&mut self) -> (Vec<Completion>, Result<(), TransportError>) {
         let mut completions = std::mem::take(&mut self.completions);
         let Some(device) = &mut self.device else { return (completions, Ok(())) };
@@ -141,7 +141,7 @@ impl DeviceIo {
         (completions, outcome)
     }
 
-    /// Keeps the vector of the last look for the next one.
+    /// Keeps the vector of the last poll for the next one.
     pub(super) fn recycle(&mut self, mut completions: Vec<Completion>) {
         completions.clear();
         self.completions = completions;
@@ -166,7 +166,7 @@ impl DeviceIo {
         len
     }
 
-    /// Puts work in place for the next [`post`](Self::post). `false`: it is to disconnect.
+    /// Puts work in place for the next [`post_queued`](Self::post_queued). `false`: it is to disconnect.
     pub(super) fn queue(&mut self, work: Work) -> bool {
         match work {
             Work::Receive(request) => self.receives.push(request),
@@ -269,7 +269,7 @@ impl DeviceIo {
     pub(super) fn take_teardown(&mut self) -> Option<Teardown> {
         let device = self.device.take()?;
         let slices = std::mem::take(&mut self.slices);
-        Some(Teardown { _endpoint: device, _slices: slices, _permit: self.permit.take() })
+        Some(Teardown { _device: device, _slices: slices, _permit: self.permit.take() })
     }
 }
 

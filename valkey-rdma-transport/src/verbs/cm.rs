@@ -58,7 +58,7 @@ impl RawCmId {
 impl Drop for RawCmId {
     fn drop(&mut self) {
         // SAFETY: made in `new` or by a connect request, destroyed here only. Its queue pair went before (field
-        // order of the endpoint), its channel goes after.
+        // order of the connection), its channel goes after.
         log_teardown("rdma_destroy_id", unsafe { sys::destroy_id(self.raw) });
     }
 }

@@ -1,4 +1,4 @@
-//! One connection: the device contract's endpoint, put together from its objects.
+//! One connection of the device contract, put together from its objects.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -25,7 +25,7 @@ use crate::device::{
 use crate::error::TransportError;
 use crate::in_place::SendMemory;
 
-/// An endpoint over kernel verbs.
+/// A connection over kernel verbs.
 ///
 /// The order of the fields is the order in which they are freed, and the only one that works: events are told apart
 /// by the address of the queue pair, a queue pair uses its completion queue and its regions, these use the domain, and
@@ -96,7 +96,7 @@ impl VerbsConnection {
             max_inline: granted.max_inline_data,
             max_message: port.max_msg_sz,
         };
-        tracing::debug!(device = device.name, mtu = device.mtu, ?limits, peer = %id.peer_addr(), "endpoint made");
+        tracing::debug!(device = device.name, mtu = device.mtu, ?limits, peer = %id.peer_addr(), "queue pair made");
         Ok(Self {
             events,
             queue_pair,
@@ -187,7 +187,7 @@ impl DeviceConnection for VerbsConnection {
     }
 
     fn establish(&mut self) -> Result<(), TransportError> {
-        // SAFETY: the queue pair was made together with the endpoint.
+        // SAFETY: the queue pair was made together with the connection.
         unsafe { self.id.establish(self.retry_count, self.wanted_reads) }
     }
 

@@ -241,7 +241,7 @@ impl Drop for CompletionQueue {
     fn drop(&mut self) {
         self.acknowledge();
         // SAFETY: made in `new`, destroyed here only; all events are acknowledged, and every queue pair that uses it went
-        // before (field order of the endpoint; of a shared queue, the last of its endpoints drops it).
+        // before (field order of the connection; of a shared queue, the last of its connections drops it).
         log_teardown("ibv_destroy_cq", unsafe { sys::destroy_cq(self.raw) });
     }
 }

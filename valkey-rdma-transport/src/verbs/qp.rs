@@ -212,7 +212,7 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: made in `new` on this identifier, which is still there (field order of the endpoint), and
+        // SAFETY: made in `new` on this identifier, which is still there (field order of the connection), and
         // destroyed here only.
         log_teardown("ibv_destroy_qp", unsafe { sys::destroy_qp(self.id, self.raw) });
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::stream_pair::{any_port, connect, defaults, device, listen, pair, pattern, polling_modes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use valkey_rdma_transport::{CloseReason, Config, Listener, Stream, TransportError};
+use valkey_rdma_transport::{CloseReason, Config, Listener, Stream, TransportError, raw};
 
 async fn send_and_check(stream: Stream, mine: Vec<u8>, theirs: Vec<u8>) -> Stream {
     let (mut reader, mut writer) = tokio::io::split(stream);
@@ -200,6 +200,26 @@ async fn a_listener_that_never_accepts_ends_in_the_connect_deadline() {
     let config = defaults().connect_timeout(Duration::from_millis(300));
     let error = Stream::connect(device(), listener.local_addr(), &config).await.expect_err("nobody accepts");
     assert!(matches!(error, TransportError::ConnectTimeout { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_accepts_and_never_registers_is_reported_with_the_limit_that_passed_h4() {
+    let bound = raw::Listener::bind(device(), any_port(), &defaults().device_options()).await;
+    let mut listener = bound.expect("listens");
+    let (addr, limit) = (listener.local_addr(), Duration::from_millis(300));
+    let config = defaults().connect_timeout(Duration::from_secs(60)).handshake_timeout(limit);
+    let accepting = async {
+        let mut accepted = listener.incoming().await.expect("a request");
+        accepted.establish().await.expect("accepts");
+        accepted
+    };
+    let (connected, _silent) = tokio::join!(Stream::connect(device(), addr, &config), accepting);
+    let error = connected.expect_err("nothing is registered");
+    assert!(
+        matches!(error, TransportError::SilentInHandshake { peer, after } if (peer, after) == (addr, limit)),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("accepted the connection and did not register"), "{error}");
 }
 
 #[tokio::test]

@@ -170,7 +170,7 @@ impl Side {
         disconnect
     }
 
-    /// A message's slot lies in the command region, and its last message has left it.
+    /// A message's slot lies in the control region, and its last message has left it.
     fn check_slot(&mut self, slot: Slice) {
         let mut in_use = self.sends.iter().chain(self.executed.iter().map(|done| &done.sent));
         let len = control_region_len(self.receives as u32);

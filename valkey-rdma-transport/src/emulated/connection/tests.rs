@@ -1,4 +1,4 @@
-//! What endpoints leave behind.
+//! What connections leave behind.
 
 use std::future::poll_fn;
 
@@ -19,7 +19,7 @@ async fn nothing_of_a_link_within_the_process_is_left() {
         let mut active = EmulatedConnection::open(listener.local_addr(), &options).await.expect("opens");
         active.establish().expect("asks");
         let request = poll_fn(|cx| listener.poll_request(cx)).await.expect("a request");
-        let mut passive = ConnectRequest::accept(request, &options).expect("an endpoint");
+        let mut passive = ConnectRequest::accept(request, &options).expect("a connection");
         assert_ne!(plan.live_links(), 0, "counted");
         // Every way to end.
         match round {

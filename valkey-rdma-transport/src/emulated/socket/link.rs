@@ -1,4 +1,4 @@
-//! Shared access to a [`Session`]: by its endpoint, by its task, by the device it is on.
+//! Shared access to a [`Session`]: by its connection, by its task, by the device it is on.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Waker;

@@ -42,14 +42,14 @@ enum Listening {
 /// A peer that asks to connect. Dropping it rejects the request.
 #[derive(Debug)]
 pub(in crate::emulated) struct SocketRequest {
-    /// `None` once an endpoint has taken over.
+    /// `None` once a connection has taken over.
     link: Option<SocketLink>,
     pub(in crate::emulated) from: SocketAddr,
     pub(in crate::emulated) to: SocketAddr,
 }
 
 impl SocketRequest {
-    /// Takes the link over, with `side` for the passive end: now the endpoint answers for the request.
+    /// Takes the link over, with `side` for the passive end: now the connection answers for the request.
     pub(in crate::emulated) fn take(mut self, side: QueuePair) -> SocketLink {
         let link = self.link.take().expect("taken only here, by value");
         link.replace_side(side);

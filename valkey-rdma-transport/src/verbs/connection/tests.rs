@@ -45,11 +45,11 @@ async fn pair(options: &DeviceOptions) -> [VerbsConnection; 2] {
     sys::load().expect("RDMA libraries");
     let mut listener = VerbsListener::bind(any_port(), options).expect("listens");
     let id = CmId::resolve(listener.local_addr(), options).await.expect("a path");
-    let mut active = VerbsConnection::new(id, options).expect("an endpoint");
+    let mut active = VerbsConnection::new(id, options).expect("a connection");
     active.establish().expect("asks");
     let request = poll_fn(|cx| listener.poll_connect_request(cx)).await.expect("a request");
     let id = request.adopt().expect("an identifier");
-    let mut passive = VerbsConnection::of_request(id, options).expect("an endpoint");
+    let mut passive = VerbsConnection::of_request(id, options).expect("a connection");
     passive.establish().expect("accepts");
     for side in [&mut active, &mut passive] {
         assert_eq!(poll_fn(|cx| side.poll_cm_event(cx)).await.expect("an event"), CmEvent::Established);
@@ -94,7 +94,7 @@ async fn a_connect_request_that_is_refused_takes_no_descriptor() {
     let options = DeviceOptions::default();
     let mut listener = VerbsListener::bind(any_port(), &options).expect("listens");
     let id = CmId::resolve(listener.local_addr(), &options).await.expect("a path");
-    let mut active = VerbsConnection::new(id, &options).expect("an endpoint");
+    let mut active = VerbsConnection::new(id, &options).expect("a connection");
     active.establish().expect("asks");
     let before = descriptors();
     let request = poll_fn(|cx| listener.poll_request(cx)).await.expect("a request");
