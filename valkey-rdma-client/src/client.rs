@@ -73,7 +73,7 @@ pub struct Client {
 }
 
 /// How much longer than allowed [`Client::close`] waits for tasks that may not run.
-const GRACE: Duration = Duration::from_secs(1);
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 /// Names a [`Client`] without keeping it open. No later client has the same.
 #[derive(Clone, Debug)]
@@ -199,7 +199,7 @@ impl Client {
             }
             Some(deadline) => {
                 // They end at the deadline, unless nothing runs on their runtime.
-                let late = deadline.checked_add(GRACE).unwrap_or(deadline);
+                let late = deadline.checked_add(CLOSE_GRACE).unwrap_or(deadline);
                 drop(timeout_at(late, ended).await);
                 // The rest is drained in the background.
                 drop(timeout_at(deadline, parted).await);

@@ -106,7 +106,7 @@ pub struct ByteStream {
 impl ByteStream {
     fn new(mut raw: RawConnection, located: Option<Whereabouts>) -> Self {
         let (info, monitor) = (raw.info.clone(), raw.monitor.clone());
-        let moved = located.as_ref().map(|located| Mutex::new(located.moves()));
+        let moved = located.as_ref().map(|located| Mutex::new(located.next_move()));
         Self { socket: raw.take_socket(), info, monitor, located, moved, has_moved: false }
     }
 

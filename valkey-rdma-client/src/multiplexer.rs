@@ -2,6 +2,7 @@
 //! the next connection after one is lost.
 
 mod burst;
+mod deadline;
 mod driver;
 mod handle;
 mod in_flight;
@@ -15,9 +16,10 @@ mod task;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use self::deadline::Deadline;
 pub(crate) use self::handle::Multiplexer;
 pub(crate) use self::reply_buffer::ReplyBuffer;
 pub(crate) use self::reply_slot::{ReplyReceiver, channel as reply_channel};
-pub(crate) use self::request::{Deadline, Replies, ReplySink, Request};
+pub(crate) use self::request::{Replies, ReplySink, Request};
 pub(crate) use self::state::{Push, PushHook};
 pub(crate) use self::task::ReconnectPolicy;

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::stream;
 
+pub(crate) mod cursor;
 mod elements;
 pub(crate) mod options;
 pub(crate) mod position;

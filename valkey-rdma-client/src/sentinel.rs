@@ -127,7 +127,7 @@ impl Locator for Follower {
         })
     }
 
-    fn moves<'a>(&'a self, from: &'a str) -> Finding<'a, ()> {
+    fn next_move<'a>(&'a self, from: &'a str) -> Finding<'a, ()> {
         let mut primary = self.service.primary.subscribe();
         Box::pin(
             async move { while primary.changed().await.is_ok() && **primary.borrow_and_update() == *from {} },

@@ -185,7 +185,7 @@ impl World {
         let (done, sent) = mpsc::channel();
         match self.queue.push(Item { done, due }, Claim::New) {
             Pushed::Closed(_) => return,
-            Pushed::Claimed => {
+            Pushed::MustSend => {
                 self.step.load(SeqCst);
                 match self.driver.try_lock() {
                     Ok(driver) => {

@@ -87,6 +87,12 @@ impl Decoder {
         self.buffer.is_empty() && self.open.is_empty()
     }
 
+    /// How many received bytes it keeps of what is not complete yet.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Returns the buffer to append received bytes to, with room to read into: all that a large string still needs, or, if
     /// little of it has arrived, a part that doubles.
     #[inline]

@@ -191,9 +191,9 @@ impl Client {
             } else if self.is_reconnecting() {
                 // The next connection is news.
                 patience.unwrap_or_else(|| Instant::now() + FOREVER)
-            } else if begin.elapsed() < GRACE && !error.cause().is_final() {
+            } else if begin.elapsed() < UNNOTICED_LOSS && !error.cause().is_final() {
                 // The shared connections may not have noticed yet that the server is gone.
-                Instant::now() + backoff.wait(attempt).min(GRACE)
+                Instant::now() + backoff.wait(attempt).min(UNNOTICED_LOSS)
             } else {
                 return Err(error.into());
             };
@@ -220,7 +220,7 @@ impl Client {
 }
 
 /// How long a lost connection may take to be noticed, while another already finds the server gone.
-const GRACE: Duration = Duration::from_secs(1);
+const UNNOTICED_LOSS: Duration = Duration::from_secs(1);
 
 /// Stands for no limit.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);

@@ -18,7 +18,7 @@ use crate::resp::Command;
 /// How many nodes are asked at once. Several, because one may have missed the last change.
 const ASKED_AT_ONCE: usize = 3;
 /// How long the others may take once one has answered.
-const GRACE: Duration = Duration::from_millis(100);
+const OTHER_ANSWERS: Duration = Duration::from_millis(100);
 
 /// What a node says of its cluster.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
                 None => break,
                 Some(Ok(Ok(report))) => {
                     if !report.is_empty() {
-                        until.get_or_insert_with(|| Instant::now() + GRACE);
+                        until.get_or_insert_with(|| Instant::now() + OTHER_ANSWERS);
                     }
                     if best.as_ref().is_none_or(|best| report.rank() > best.rank()) {
                         best = Some(report);

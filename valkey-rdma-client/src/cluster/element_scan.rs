@@ -37,14 +37,14 @@ impl ClusterClient {
         loop {
             let place = tries.next().await?;
             let server = place.client.id();
-            if let Some(count) = position.restarted_too_often(&server) {
+            if let Some(count) = position.cursor.restarted_too_often(&server) {
                 let (command, address) = (command.name(), place.node.address().to_string());
                 return Err(ClusterError::ScanRestarted { command, address, count }.into());
             }
             let command = position.command_for(&server);
             match place.attempt(command, deadline).await {
                 Ok(reply) => {
-                    position.answered_by(&server);
+                    position.cursor.answered_by(server);
                     return Ok(reply);
                 }
                 Err(failed) => tries.failed(&place, failed.error, true).await?,

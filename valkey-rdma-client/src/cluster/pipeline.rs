@@ -1,6 +1,7 @@
 //! [`ClusterPipeline`]: commands for several nodes, sent together.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -52,8 +53,16 @@ impl ClusterClient {
     }
 
     /// The way of a command that a pipeline does not send to one slot.
-    async fn execute_apart(&self, index: usize, command: Command) -> Answers {
-        vec![(index, self.execute(command).await)]
+    async fn execute_apart(
+        &self,
+        index: usize,
+        mut command: Command,
+        limit: Option<Duration>,
+    ) -> (usize, Result<Value, Error>) {
+        if let Some(limit) = limit {
+            command = command.timeout(limit);
+        }
+        (index, self.execute(command).await)
     }
 
     /// Sends commands of slots, those of one node together. Those that may be tried again are grouped anew, while other
@@ -244,13 +253,13 @@ impl ClusterPipeline {
                     }
                     routed.push(Sent { index, command, slot, access, tries: None });
                 }
-                Ok(None) => apart.push(cluster.execute_apart(index, command)),
+                Ok(None) => apart.push(cluster.execute_apart(index, command, limit)),
                 Err(error) => answers.push((index, Err(error))),
             }
         }
 
         let (sent, apart) = tokio::join!(cluster.send_routed(routed, deadline), join_all(apart));
-        answers.extend(sent.into_iter().chain(apart.into_iter().flatten()));
+        answers.extend(sent.into_iter().chain(apart));
         // One for each command.
         answers.sort_unstable_by_key(|(index, _)| *index);
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())

@@ -12,12 +12,11 @@ use super::discovery::own_slots;
 use super::node::Node;
 use super::slots_reply::SLOTS;
 use super::tries::{Target, Tries};
-use crate::client::ClientId;
 use crate::error::{ClusterError, Error, Fate};
 use crate::multiplexer::Deadline;
 use crate::resp::{Command, ToArg};
+use crate::scan::cursor::Cursor;
 use crate::scan::options::{ScanOptions, batch, one_by_one};
-use crate::scan::position::MOST_RESTARTS;
 
 /// The keys of a cluster, batch by batch: [`ClusterClient::scan`].
 ///
@@ -60,11 +59,7 @@ pub struct ClusterScan {
 #[derive(Debug)]
 struct Part {
     address: NodeAddress,
-    cursor: Bytes,
-    /// Names the connection that returned the cursor.
-    connection: Option<ClientId>,
-    /// How often it began anew.
-    restarts: u32,
+    cursor: Cursor,
     /// True once the last batch was received.
     ended: bool,
     /// The slots that it has had since the beginning.
@@ -166,8 +161,7 @@ impl ClusterScan {
         let shard = map.shard(slot).ok_or(ClusterError::Uncovered { slot })?;
         let address = shard.primary.address().clone();
         let slots = map.slots_of(&address).collect();
-        self.part =
-            Some(Part { address, cursor: START.clone(), connection: None, restarts: 0, ended: false, slots });
+        self.part = Some(Part { address, cursor: Cursor::default(), ended: false, slots });
         Ok(true)
     }
 
@@ -216,8 +210,7 @@ impl ClusterScan {
 }
 
 impl Part {
-    /// The next batch of the node. A new connection begins anew: the server behind it may have been restarted, and cursors
-    /// of the old process may skip keys there.
+    /// The next batch of the node.
     async fn next_batch(
         &mut self,
         cluster: &ClusterClient,
@@ -229,19 +222,17 @@ impl Part {
         let mut tries = Tries::new(&cluster.core, Target::Node(node), deadline, scan.name());
         loop {
             let place = tries.next().await?;
-            let connection = Some(place.client.id());
-            let anew = self.connection.is_some() && self.connection != connection;
-            if anew && self.restarts >= MOST_RESTARTS {
+            let server = place.client.id();
+            if let Some(count) = self.cursor.restarted_too_often(&server) {
                 let (command, address) = (scan.name(), self.address.to_string());
-                return Err(ClusterError::ScanRestarted { command, address, count: self.restarts }.into());
+                return Err(ClusterError::ScanRestarted { command, address, count }.into());
             }
-            let cursor = if anew { &START } else { &self.cursor };
-            match place.attempt(options.add_to(scan.clone().arg(cursor)), deadline).await {
+            let command = options.add_to(scan.clone().arg(self.cursor.on(&server)));
+            match place.attempt(command, deadline).await {
                 Ok(reply) => {
                     let (cursor, keys) = batch(reply)?;
-                    self.ended = cursor == START;
-                    self.restarts += u32::from(anew);
-                    (self.cursor, self.connection) = (cursor, connection);
+                    self.cursor.answered_by(server);
+                    self.ended = !self.cursor.advance(cursor);
                     return Ok(keys);
                 }
                 Err(failed) => tries.failed(&place, failed.error, true).await?,
@@ -255,5 +246,3 @@ const MOST_READINGS: u32 = 8;
 
 /// After this many failures during the scan of one node, the last one is reported.
 const MOST_FAILURES: u32 = 8;
-
-static START: Bytes = Bytes::from_static(b"0");

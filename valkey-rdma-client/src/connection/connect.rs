@@ -34,7 +34,7 @@ pub(crate) struct Connector {
     /// Sent to when a connection was made: all that wait for the server try at once.
     pub(crate) reached: watch::Sender<()>,
     /// Connectors to the addresses that a [`Locator`] has found.
-    pub(super) located: Mutex<HashMap<String, Arc<Connector>>>,
+    pub(super) by_address: Mutex<HashMap<String, Arc<Connector>>>,
 }
 
 /// Where streams come from.
@@ -60,7 +60,7 @@ impl Connector {
             source: Source::Endpoint,
             device_connects: DeviceConnects::default(),
             reached: watch::Sender::default(),
-            located: Mutex::default(),
+            by_address: Mutex::default(),
         }
     }
 

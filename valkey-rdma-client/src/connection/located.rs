@@ -73,7 +73,7 @@ impl Connector {
 
     /// The same connector for the same address: it limits how many connects are outstanding there.
     fn connector_at(&self, endpoint: &Endpoint) -> Arc<Connector> {
-        let mut connectors = lock(&self.located);
+        let mut connectors = lock(&self.by_address);
         let connector = connectors
             .entry(endpoint.authority())
             .or_insert_with(|| Arc::new(Connector::new(endpoint.clone(), self.config.clone())));
@@ -137,10 +137,10 @@ impl Whereabouts {
         self.moved().as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// See [`Locator::moves`]. It begins when it is first polled.
-    pub(crate) fn moves(&self) -> Finding<'static, ()> {
+    /// See [`Locator::next_move`]. It begins when it is first polled.
+    pub(crate) fn next_move(&self) -> Finding<'static, ()> {
         let (locator, address) = (self.locator.clone(), self.address.clone());
-        Box::pin(async move { locator.moves(&address).await })
+        Box::pin(async move { locator.next_move(&address).await })
     }
 }
 

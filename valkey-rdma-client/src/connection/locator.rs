@@ -21,7 +21,7 @@ pub(crate) trait Locator: Send + Sync {
     fn moved<'a>(&'a self, from: &'a str) -> Finding<'a, ()>;
 
     /// Completes when a primary elsewhere becomes known from now on.
-    fn moves<'a>(&'a self, from: &'a str) -> Finding<'a, ()>;
+    fn next_move<'a>(&'a self, from: &'a str) -> Finding<'a, ()>;
 }
 
 pub(crate) type Finding<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

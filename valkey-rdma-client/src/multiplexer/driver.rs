@@ -27,9 +27,9 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::burst::Burst;
+use super::deadline::DeadlineTimer;
 use super::in_flight::InFlight;
 use super::queue::RequestQueue;
-use super::request::DeadlineTimer;
 use super::state::MultiplexerState;
 use super::submit::{Awake, Ending, Sleep};
 use crate::connection::RawConnection;
@@ -76,7 +76,7 @@ pub(crate) struct Driver {
     /// Why the queue has ended: no request comes any more.
     ending: Option<Ending>,
     /// Batches sent and replies received, to recognise polls that did nothing.
-    moved: u64,
+    progress: u64,
     timer: DeadlineTimer,
     /// True if deadlines have passed. The requests fail once every reply that has arrived is delivered.
     overdue: bool,
@@ -115,7 +115,7 @@ impl Driver {
             one_thread,
             gave_way: false,
             ending: None,
-            moved: 0,
+            progress: 0,
             timer: DeadlineTimer::default(),
             overdue: false,
             close_timer: DeadlineTimer::default(),
@@ -135,9 +135,9 @@ impl Driver {
             // `close` wakes it from now on, also before it first sleeps.
             self.queue.submitted.attend(cx.waker());
         }
-        let before = self.moved;
+        let before = self.progress;
         let polled = if self.given_up { Poll::Ready(LostCause::Moved) } else { self.poll_connection(cx) };
-        self.state.counters.driver_poll(self.moved != before);
+        self.state.counters.driver_poll(self.progress != before);
         let cause = ready!(polled);
         Poll::Ready(self.end(cause))
     }

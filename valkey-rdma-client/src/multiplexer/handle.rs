@@ -72,7 +72,7 @@ impl Multiplexer {
     fn pushed(&self, pushed: Pushed<Request>) -> Result<Option<Request>, Error> {
         match pushed {
             Pushed::Queued => Ok(None),
-            Pushed::Claimed => {
+            Pushed::MustSend => {
                 if !self.slot.send_inline() {
                     self.queue.submitted.wake();
                 }

@@ -6,7 +6,8 @@ use std::task::Waker;
 use tokio::time::Instant;
 use valkey_rdma_resp::ProtocolError;
 
-use super::request::{Deadline, ReplySink, Request};
+use super::deadline::Deadline;
+use super::request::{ReplySink, Request};
 use super::submit::Load;
 use crate::resp::EncodedPipeline;
 use crate::resp::{Commands, Reply};

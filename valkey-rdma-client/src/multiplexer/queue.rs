@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use super::request::{DeadlineTimer, Request};
+use super::deadline::DeadlineTimer;
+use super::request::Request;
 use super::submit::{Claim, Ending, Pushed, Sleep, Submit, SubmitQueue};
 use crate::error::Error;
 
@@ -230,8 +231,9 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
+    use crate::multiplexer::deadline::Deadline;
     use crate::multiplexer::reply_slot::{ReplyReceiver, channel};
-    use crate::multiplexer::request::{Deadline, ReplySink};
+    use crate::multiplexer::request::ReplySink;
     use crate::multiplexer::submit::QUEUE_CAPACITY;
     use crate::resp::{Command, Commands};
 

@@ -15,12 +15,12 @@ pub(crate) struct ReplyBuffer {
 }
 
 /// Initial capacity: more replies than arrive together as a rule.
-const QUEUE_CAPACITY: usize = 64;
+const USUAL_BURST: usize = 64;
 
 impl ReplyBuffer {
     /// Creates a buffer for `count` replies in all.
     pub(crate) fn with_capacity(count: usize) -> Self {
-        Self { replies: Mutex::new(Vec::with_capacity(count.min(QUEUE_CAPACITY))), ready: Notify::new() }
+        Self { replies: Mutex::new(Vec::with_capacity(count.min(USUAL_BURST))), ready: Notify::new() }
     }
 
     pub(crate) fn push(self: &Arc<Self>, reply: Reply) {

@@ -95,7 +95,7 @@ pub(crate) enum Pushed<T> {
     /// The driver takes it from the queue.
     Queued,
     /// It is in the queue, and the caller must send: it calls the driver, or [wakes](SubmitQueue::wake) it.
-    Claimed,
+    MustSend,
     /// The queue has no room.
     Full(T),
     /// The queue takes no more requests.
@@ -180,7 +180,7 @@ impl<T: Submit> SubmitQueue<T> {
             None => return Pushed::Queued,
             Some(Sleep::Idle) if !earlier => {
                 state.sleep = None;
-                return Pushed::Claimed;
+                return Pushed::MustSend;
             }
             Some(Sleep::Idle | Sleep::Listening | Sleep::Offline) => {}
             Some(Sleep::Holding) if state.load.is_full() => {}

@@ -140,7 +140,7 @@ impl Task {
                 },
                 silence = self.silence.look(!self.pending.is_empty()) => match silence {
                     // Part of a large message has come.
-                    _ if self.silence.has_grown(self.raw.decoder.room().len()) => Ok(()),
+                    _ if self.silence.has_grown(self.raw.decoder.buffered()) => Ok(()),
                     Silence::Short => Ok(()),
                     Silence::Ask => {
                         self.raw.write_buffer.push(&Command::new("PING"));

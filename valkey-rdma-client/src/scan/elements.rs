@@ -80,7 +80,7 @@ impl<T: FromValue + Send + 'static, C: Execute> ElementScan<T, C> {
     pub async fn next_batch(&mut self) -> Result<Option<Vec<T>>, Error> {
         let Some(position) = &mut self.position else { return Ok(None) };
         let (cursor, elements) = batch(self.client.scan_on(position).await?)?;
-        if !position.advance(cursor) {
+        if !position.cursor.advance(cursor) {
             self.position = None;
         }
         Ok(Some(elements))

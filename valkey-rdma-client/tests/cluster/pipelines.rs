@@ -1,7 +1,9 @@
 //! Pipelines across nodes.
 
-use valkey_rdma_client::cluster::ReadFrom;
-use valkey_rdma_client::{ClusterClient, Command, Error, Fate};
+use std::time::Duration;
+
+use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
+use valkey_rdma_client::{ClusterClient, Command, Config, Error, Fate};
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::{Reply, Value};
 
@@ -48,6 +50,19 @@ async fn commands_without_keys_keep_their_order_beside_a_key() {
         }
     }
     assert_eq!((mocks.calls(1, "echo"), mocks.calls_everywhere("echo")), (20, 20));
+}
+
+#[tokio::test]
+async fn commands_of_a_pipeline_that_concern_several_nodes_have_its_time_limit() {
+    let mocks = mocks().await;
+    let node = Config::default().command_timeout(Duration::from_millis(50));
+    let cluster = client_of(&mocks, &ClusterConfig::default().node(node).silence_limit(None)).await;
+    let limit = Duration::from_millis(300);
+    mocks.freeze(0);
+    let get = Command::from_args(["GET", &mocks.key_of(1, 0)]).timeout(limit);
+    let replies = cluster.pipeline().command(get).command(["DBSIZE"]).send().await.expect("sent");
+    let Err(Error::TimedOut(late)) = &replies[1] else { panic!("{replies:?}") };
+    assert_eq!(late.limit(), limit);
 }
 
 #[tokio::test]

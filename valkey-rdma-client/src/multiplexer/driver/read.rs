@@ -56,7 +56,7 @@ impl Driver {
         let (requests, commands) = (self.in_flight.requests(), self.in_flight.commands());
         let outcome = self.take_replies(most);
         let replies = commands - self.in_flight.commands();
-        self.moved += replies as u64;
+        self.progress += replies as u64;
         let several = requests - self.in_flight.requests() > 1;
         if several && !self.one_thread {
             self.burst.defer(&mut self.callers, &self.task);

@@ -12,7 +12,7 @@ use crate::multiplexer::submit::Load;
 use crate::resp::Commands;
 
 impl Driver {
-    /// Sends what waits, on the task of a caller that [claimed](crate::multiplexer::submit::Pushed::Claimed) to do so. The connection task
+    /// Sends what waits, on the task of a caller that [must](crate::multiplexer::submit::Pushed::MustSend). The connection task
     /// waits for the reply anyway. It also writes what the stream does not take at once.
     ///
     /// # Panics
@@ -104,7 +104,7 @@ impl Driver {
         }
         self.in_flight.end_batch();
         self.writing = true;
-        self.moved += 1;
+        self.progress += 1;
         self.state.counters.batch(batch.commands, self.in_flight.commands());
         if written? { Poll::Ready(Ok(())) } else { self.raw.poll_flush(cx) }
     }
