@@ -116,10 +116,10 @@ impl Standing {
             match change {
                 Change::Begun(complaint) => {
                     let reply = String::from_utf8_lossy(reply);
-                    warn!(server, reply = reply.trim_end(), "the server answers with {}", complaint.code());
+                    warn!(%server, reply = reply.trim_end(), "the server answers with {}", complaint.code());
                 }
                 Change::Ended(complaint) => {
-                    info!(server, "the server does not answer with {} any more", complaint.code());
+                    info!(%server, "the server does not answer with {} any more", complaint.code());
                 }
             }
         }

@@ -116,9 +116,9 @@ impl<'a> Driver<'a> {
         match (std::mem::replace(&mut self.is_silent, is_silent), is_silent) {
             (false, true) => {
                 let owed_ms = owed.as_millis();
-                warn!(%key, server, owed_ms, "the server owes a reply: it is frozen, or runs a slow command");
+                warn!(%key, %server, owed_ms, "the server owes a reply: it is frozen, or runs a slow command");
             }
-            (true, false) => info!(%key, server, "the server answers again"),
+            (true, false) => info!(%key, %server, "the server answers again"),
             _ => {}
         }
     }
