@@ -22,7 +22,9 @@ pub(super) struct Waiting {
     spins_since: Option<Instant>,
     /// An event was asked for and has not come.
     armed: bool,
-    /// Requests posted that will complete: receives, and signalled sends.
+    /// Requests posted that will complete: receives, and signalled sends. None of a batch that was refused in part, because the
+    /// device does not say how many it has taken: the end is then reported before these complete as flushed, in the same error. One
+    /// too many here would make a wait hang.
     pub(super) outstanding: usize,
     /// The first failure that is not a flush: the cause of the flushes.
     failed: Option<(u64, FailureStatus)>,
