@@ -10,9 +10,6 @@ shift
 export VALKEY_RDMA_TEST_DEVICE=verbs VALKEY_RDMA_TEST_ADDR=10.0.0.1
 export VALKEY_RDMA_REAL_SERVER=$VALKEY_RDMA_LAB_DIR/valkey/9.1/valkey-server
 
-# Some tests need huge pages.
-echo 8 >/proc/sys/vm/nr_hugepages
-
 # The client's tests against both real servers, over RDMA. Half a gibibyte takes minutes here. 8.1.1 does not survive it
 # when it ends a connection itself (spec/peers.md): what makes it do that is left out.
 # shellcheck disable=SC2317 # called by `part`

@@ -112,9 +112,8 @@ impl Accept for Listener {
 
     fn scope(error: &TransportError) -> Scope {
         match error {
-            // The calls that wait for the next request.
-            TransportError::Device { call: "epoll_wait" | "rdma_get_cm_event", .. }
-            | TransportError::Memory { .. }
+            error if error.is_of_event_wait() => Scope::Shortage,
+            TransportError::Memory { .. }
             | TransportError::Descriptors { .. }
             | TransportError::SystemDescriptors { .. } => Scope::Shortage,
             TransportError::Device { source, .. } if is_shortage(source) => Scope::Shortage,
@@ -168,6 +167,11 @@ mod tests {
             assert_eq!(<TcpListener as Accept>::scope(&error()), scope, "{}", error());
             let device = TransportError::Device { call: "rdma_create_qp", source: error() };
             assert_eq!(Listener::scope(&device), scope, "{device}");
+            // The calls that wait for the next client.
+            for call in ["epoll_wait", "rdma_get_cm_event"] {
+                let waiting = TransportError::Device { call, source: error() };
+                assert_eq!(Listener::scope(&waiting), Shortage, "{waiting}");
+            }
             let memory = TransportError::Memory { bytes: 1, limit: None, source: error() };
             assert_eq!(Listener::scope(&memory), Shortage);
         }

@@ -24,7 +24,7 @@ use crate::in_place::{SendMemory, Source};
 /// sends from it registers all of it: that pins its memory, some tenths of a second for a GiB, during which the first
 /// such write holds its thread up, and counts against the `memlock` limit (`ulimit -l`) each time. Where that is
 /// refused, the connection logs a warning and copies. The pool stays registered, and its memory there, until that
-/// connection has ended and what it had received was read, or it was dropped. No huge pages are asked for.
+/// connection has ended and what it had received was read, or it was dropped.
 ///
 /// # When a buffer comes back
 /// When the last holder has dropped its bytes and the peer's device has acknowledged them; or when the connection has

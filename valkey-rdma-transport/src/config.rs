@@ -36,7 +36,6 @@ pub struct Config {
     receive_depth: u32,
     ack_timeout: Option<Duration>,
     retry_count: Option<u8>,
-    huge_pages: bool,
 }
 
 /// Whether keepalives are sent.
@@ -74,7 +73,6 @@ impl Default for Config {
             receive_depth: QUEUE_DEPTH,
             ack_timeout: None,
             retry_count: None,
-            huge_pages: false,
         }
     }
 }

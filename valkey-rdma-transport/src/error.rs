@@ -340,6 +340,12 @@ pub enum TransportError {
 }
 
 impl TransportError {
+    /// Whether the wait for the connection manager's next event failed. A listener that returns this has lost no client, and most
+    /// likely returns it again at once.
+    pub fn is_of_event_wait(&self) -> bool {
+        matches!(self, Self::Device { call: EVENT_READY | EVENT_TAKEN, .. })
+    }
+
     /// The error of a connection to `peer` that `event` ended before it was one.
     pub(crate) fn never_connected(event: CmEvent, peer: SocketAddr, device: DeviceKind) -> Self {
         match event {
@@ -356,6 +362,12 @@ impl TransportError {
         }
     }
 }
+
+/// The call that says that an event of the connection manager is there.
+pub(crate) const EVENT_READY: &str = "epoll_wait";
+
+/// The call that takes it.
+pub(crate) const EVENT_TAKEN: &str = "rdma_get_cm_event";
 
 /// The listener's owner said no (IB CM reject reason "consumer defined"; Linux `IB_CM_REJ_CONSUMER_DEFINED`).
 const REASON_CONSUMER: i32 = 28;

@@ -62,6 +62,7 @@ mod stats;
 mod stream;
 #[cfg(feature = "verbs")]
 mod verbs;
+mod wake_fd;
 
 pub use any_stream::{AnyStream, Duplex};
 pub use buffer_pool::{BufferPool, PoolBuffer, UnusablePool};

@@ -196,6 +196,22 @@ async fn a_full_queue_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_batch_refused_in_part_receives_and_ends() {
+    let (mut active, mut passive) = pair().await;
+    let inbox = active.register(64, Access::Local).expect("memory");
+    let outbox = passive.register(64, Access::Local).expect("memory");
+    // Devices may have room for more than they grant.
+    let too_many = 8 * u64::from(active.limits().receive_depth);
+    active.post_recvs((0..too_many).map(|id| (id, inbox.into()))).expect_err("more than there is room for");
+    passive.post_send(1, outbox).expect("posts");
+    bounded(passive.wait()).await.expect("acknowledged");
+    drop(passive);
+    assert_eq!(bounded(active.wait()).await.expect("received").id, 0);
+    let error = bounded(active.wait()).await.expect_err("the end");
+    assert!(matches!(error, TransportError::Lost(CloseReason::Peer)), "{error:?}");
+}
+
+#[tokio::test]
 #[should_panic(expected = "another queue pair")]
 async fn regions_are_not_exchanged_between_queue_pairs() {
     let (mut active, mut passive) = pair().await;

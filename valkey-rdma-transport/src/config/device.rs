@@ -21,7 +21,6 @@ impl Config {
             source: self.source,
             completion_vector: 0,
             shared_cq: self.shared_cq.clone(),
-            huge_pages: self.huge_pages,
             ack_timeout: self.ack_timeout,
             retry_count: self.retry_count,
             // The protocol has no use for READ.
@@ -59,14 +58,6 @@ impl Config {
     #[must_use]
     pub fn shared_cq(mut self, group: &SharedCq) -> Self {
         self.shared_cq = Some(group.clone());
-        self
-    }
-
-    /// Asks for huge pages for windows and send buffers of 2 MiB and more. Default: no. The system must have some
-    /// (`vm.nr_hugepages`); where it has none left, ordinary pages are used and a warning is logged.
-    #[must_use]
-    pub fn huge_pages(mut self, wanted: bool) -> Self {
-        self.huge_pages = wanted;
         self
     }
 

@@ -31,9 +31,6 @@ pub struct DeviceOptions {
     pub completion_vector: u32,
     /// Share completion queues with these connections. `None`: a queue of its own.
     pub shared_cq: Option<SharedCq>,
-    /// Ask the system for huge pages for the regions that fill one at least. Where it has none left, ordinary
-    /// pages are used, and a warning logged.
-    pub huge_pages: bool,
     /// How long the device waits for the peer's to acknowledge before it sends again. `None`: as the connection manager
     /// computes it.
     pub ack_timeout: Option<Duration>,
@@ -57,7 +54,6 @@ impl Default for DeviceOptions {
             source: None,
             completion_vector: 0,
             shared_cq: None,
-            huge_pages: false,
             ack_timeout: None,
             retry_count: None,
             read_depth: 0,

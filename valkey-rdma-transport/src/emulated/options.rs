@@ -10,7 +10,6 @@ pub(super) fn check_options(options: &DeviceOptions) -> Result<(), TransportErro
         ("source", options.source.is_some()),
         ("completion vector", options.completion_vector != 0),
         ("completion group", options.shared_cq.is_some()),
-        ("huge pages", options.huge_pages),
         ("ACK timeout", options.ack_timeout.is_some()),
         ("retry count", options.retry_count.is_some()),
     ];
@@ -37,7 +36,6 @@ mod tests {
             ("source", DeviceOptions { source: Some([127, 0, 0, 1].into()), ..base() }),
             ("completion vector", DeviceOptions { completion_vector: 1, ..base() }),
             ("completion group", DeviceOptions { shared_cq: Some(SharedCq::new()), ..base() }),
-            ("huge pages", DeviceOptions { huge_pages: true, ..base() }),
             ("ACK timeout", DeviceOptions { ack_timeout: Some(Duration::from_secs(1)), ..base() }),
             ("retry count", DeviceOptions { retry_count: Some(6), ..base() }),
         ] {

@@ -124,7 +124,7 @@ impl QueuePair {
     /// Posts receives in one batch.
     ///
     /// # Errors
-    /// As for [`post_recv`](Self::post_recv).
+    /// As for [`post_recv`](Self::post_recv). Those before the one that was refused are posted.
     pub fn post_recvs(
         &mut self,
         receives: impl IntoIterator<Item = (u64, LocalSlice)>,
@@ -196,7 +196,7 @@ impl QueuePair {
     /// Posts requests with one doorbell, in order.
     ///
     /// # Errors
-    /// As for the methods that post one.
+    /// As for the methods that post one. Those before the one that was refused are in flight.
     pub fn post_chain(&mut self, chain: impl IntoIterator<Item = Request>) -> Result<(), TransportError> {
         let mut sends = mem::take(&mut self.sends);
         let describe = |request: Request| {

@@ -18,11 +18,13 @@ use crate::polling::{AdaptiveOff, Polling};
 pub(super) struct Waiting {
     polling: Polling,
     spin_limit: Duration,
-    /// Until when [`Polling::Adaptive`] looks, once it has found nothing.
-    spin_until: Option<Instant>,
+    /// Since when [`Polling::Adaptive`] has looked and found nothing.
+    spins_since: Option<Instant>,
     /// An event was asked for and has not come.
     armed: bool,
-    /// Requests posted that will complete: receives, and signalled sends.
+    /// Requests posted that will complete: receives, and signalled sends. None of a batch that was refused in part, because the
+    /// device does not say how many it has taken: the end is then reported before these complete as flushed, in the same error. One
+    /// too many here would make a wait hang.
     pub(super) outstanding: usize,
     /// The first failure that is not a flush: the cause of the flushes.
     failed: Option<(u64, FailureStatus)>,
@@ -31,12 +33,12 @@ pub(super) struct Waiting {
 
 impl Waiting {
     pub(super) fn set(&mut self, polling: Polling, spin_limit: Duration) {
-        (self.polling, self.spin_limit, self.spin_until) = (polling, spin_limit, None);
+        (self.polling, self.spin_limit, self.spins_since) = (polling, spin_limit, None);
     }
 
     /// Takes note of a completion.
     fn found(&mut self, completion: Completion) {
-        self.spin_until = None;
+        self.spins_since = None;
         self.outstanding = self.outstanding.saturating_sub(1);
         match completion.outcome {
             Outcome::Failed(FailureStatus::Flushed) => {}
@@ -52,7 +54,7 @@ impl Waiting {
             Polling::Busy => true,
             Polling::Adaptive => {
                 let now = Instant::now();
-                now < *self.spin_until.get_or_insert(now + self.spin_limit)
+                now.duration_since(*self.spins_since.get_or_insert(now)) < self.spin_limit
             }
         }
     }
@@ -296,3 +298,17 @@ const BATCH: usize = 64;
 
 /// Looks of a busy thread into the completion queue before it sees to what is rare: the end of the connection, an interrupt.
 const LOOKS: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spin_limit_beyond_the_end_of_the_clock_never_comes() {
+        let mut waiting = Waiting::default();
+        waiting.set(Polling::Adaptive, Duration::MAX);
+        assert!(waiting.looks_on() && waiting.looks_on());
+        waiting.set(Polling::Adaptive, Duration::ZERO);
+        assert!(!waiting.looks_on());
+    }
+}

@@ -40,7 +40,6 @@ pub(super) struct VerbsConnection {
     id: CmId,
     limits: Limits,
     device: DeviceInfo,
-    huge_pages: bool,
     retry_count: Option<u8>,
     /// Reads that were asked for, in either direction.
     wanted_reads: u8,
@@ -106,7 +105,6 @@ impl VerbsConnection {
             id,
             limits,
             device,
-            huge_pages: options.huge_pages,
             retry_count: options.retry_count,
             wanted_reads: options.read_depth,
             read_depth: 0,
@@ -139,7 +137,7 @@ impl DeviceConnection for VerbsConnection {
             return Err(TransportError::ReadsOff);
         }
         // SAFETY: the domain outlives the regions (field order).
-        let region = unsafe { MemoryRegion::new(&self.domain, len, access, self.huge_pages) }?;
+        let region = unsafe { MemoryRegion::new(&self.domain, len, access) }?;
         Ok(self.add(region, len))
     }
 

@@ -11,7 +11,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::sys::{self, CmNotice, rdma_event_channel};
 use super::{device_removal, failed};
-use crate::error::TransportError;
+use crate::error::{EVENT_READY, EVENT_TAKEN, TransportError};
 
 /// Where connection-manager events arrive. Its identifiers hold it until they are destroyed, and so does the task that waits for
 /// its events.
@@ -67,12 +67,12 @@ pub(super) unsafe fn poll_notice(
     cx: &mut Context<'_>,
 ) -> Poll<Result<CmNotice, TransportError>> {
     loop {
-        let mut ready = ready!(events.poll_read_ready(cx)).map_err(failed("epoll_wait"))?;
+        let mut ready = ready!(events.poll_read_ready(cx)).map_err(failed(EVENT_READY))?;
         // SAFETY: the channel is live. So are the identifiers that its events name, as destroying one takes its
         // events away, and no thread uses them, by the contract.
         match unsafe { sys::get_cm_event(events.get_ref().raw) } {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
-            Err(error) => return Poll::Ready(Err(failed("rdma_get_cm_event")(error))),
+            Err(error) => return Poll::Ready(Err(failed(EVENT_TAKEN)(error))),
             Ok(notice) => {
                 if let Some(device) = &notice.removed_device {
                     device_removal::release_removed_device(device.clone());

@@ -35,7 +35,7 @@ enum Memory {
 }
 
 impl MemoryRegion {
-    /// Maps and registers `len` bytes, zeroed; in huge pages if they are `huge`, fill one and the system has them.
+    /// Maps and registers `len` bytes, zeroed.
     ///
     /// # Safety
     /// The domain outlives the region.
@@ -43,15 +43,14 @@ impl MemoryRegion {
         domain: &ProtectionDomain,
         len: u32,
         access: Access,
-        huge: bool,
     ) -> Result<Self, TransportError> {
         let refused =
             |source| TransportError::Memory { bytes: u64::from(len), limit: sys::memlock_limit(), source };
         let len = len as usize;
-        let pages = if huge { Pages::map_huge(len) } else { Pages::map(len) }.map_err(refused)?;
+        let pages = Pages::map(len).map_err(refused)?;
         // SAFETY: the domain is live and outlives the region, by the contract; the pages are owned by the same
         // value and unmapped only after the deregistration.
-        let raw = unsafe { sys::reg_mr(domain.raw(), pages.usable(), len, convert::access_flags(access)) }
+        let raw = unsafe { sys::reg_mr(domain.raw(), pages.usable, len, convert::access_flags(access)) }
             .map_err(refused)?;
         Ok(Self::registered(raw, len, access, Memory::Own(pages)))
     }
@@ -94,7 +93,7 @@ impl MemoryRegion {
     /// The address of the first byte, for the device and the peer.
     pub(super) fn addr(&self) -> u64 {
         match &self.memory {
-            Memory::Own(pages) => pages.usable().as_ptr() as u64,
+            Memory::Own(pages) => pages.usable.as_ptr() as u64,
             Memory::Lent(memory) => memory.start() as u64,
         }
     }
@@ -157,7 +156,7 @@ impl MemoryRegion {
         assert!(self.contains(range), "range {range:?} is outside of a region of {} bytes", self.len);
         let Memory::Own(pages) = &self.memory else { panic!("memory lent to the device is only sent") };
         // SAFETY: at most `len` from the start of pages that are at least so long.
-        unsafe { pages.usable().add(range.start) }
+        unsafe { pages.usable.add(range.start) }
     }
 }
 
@@ -175,77 +174,38 @@ unsafe impl Send for MemoryRegion {}
 /// No flag: the device may read, and no side may write.
 const READ_ONLY: i32 = 0;
 
-/// A huge page of the common size. Others exist, and are not asked for.
-const HUGE_PAGE: usize = 2 << 20;
-
-/// A mapping of whole pages with one unusable page at least on either side.
+/// A mapping of whole pages with one unusable page on either side.
 struct Pages {
     start: NonNull<u8>,
     /// Of the whole mapping, guards included.
     len: usize,
-    /// Of the part before the usable pages.
-    guard: usize,
+    /// The first byte between the guards.
+    usable: NonNull<u8>,
 }
 
 impl Pages {
     /// Maps room for at least `len` bytes, zeroed.
     fn map(len: usize) -> io::Result<Self> {
-        let (pages, usable) = Self::reserve(len, sys::page_size())?;
+        let page = sys::page_size();
+        let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let usable_len = len.max(1).checked_next_multiple_of(page).ok_or_else(too_large)?;
+        let len = usable_len.checked_add(2 * page).ok_or_else(too_large)?;
+        let start = sys::reserve(len)?;
+        // SAFETY: one page into a mapping of three or more.
+        let usable = unsafe { start.add(page) };
+        // Unmaps it if what follows fails.
+        let pages = Self { start, len, usable };
         // SAFETY: the pages between the guards of the mapping just made.
-        unsafe { sys::make_usable(pages.usable(), usable) }?;
-        pages.leave_out_of_dumps(usable);
+        unsafe { sys::make_usable(usable, usable_len) }?;
+        pages.leave_out_of_dumps(usable_len);
         Ok(pages)
     }
 
-    /// The same in huge pages, where there are any left and `len` fills at least one.
-    fn map_huge(len: usize) -> io::Result<Self> {
-        if len < HUGE_PAGE {
-            return Self::map(len);
-        }
-        let (mut pages, usable) = Self::reserve(len, HUGE_PAGE)?;
-        let start = pages.usable();
-        // SAFETY: between the guards of the mapping just made, from huge page to huge page.
-        match unsafe { sys::replace_with_huge(start, usable) } {
-            Ok(()) => {
-                pages.leave_out_of_dumps(usable);
-                Ok(pages)
-            }
-            Err(error) => {
-                tracing::warn!(%error, bytes = len, "no huge pages left (vm.nr_hugepages); using ordinary ones");
-                // Between the guards there is nothing any more, or by now something of somebody else's.
-                // SAFETY: less than the length of the mapping.
-                let start = unsafe { start.add(usable) };
-                let behind = Self { start, len: pages.len - pages.guard - usable, guard: 0 };
-                pages.len = pages.guard;
-                drop((pages, behind));
-                Self::map(len)
-            }
-        }
-    }
-
-    /// Reserves a multiple of `page`, at least `len`, aligned to `page` and between guards. Returns with it how much
-    /// is usable.
-    fn reserve(len: usize, page: usize) -> io::Result<(Self, usize)> {
-        let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
-        let usable = len.max(1).checked_next_multiple_of(page).ok_or_else(too_large)?;
-        // Wherever the mapping starts, `page` bytes more have room for the alignment and a guard before it.
-        let len = usable.checked_add(2 * page).ok_or_else(too_large)?;
-        let start = sys::reserve(len)?;
-        let guard = page - start.as_ptr() as usize % page;
-        Ok((Self { start, len, guard }, usable))
-    }
-
     fn leave_out_of_dumps(&self, usable: usize) {
-        // SAFETY: the usable part of the caller's own mapping, as `reserve` returned it.
-        if let Err(error) = unsafe { sys::leave_out_of_dumps(self.usable(), usable) } {
+        // SAFETY: the usable part of the caller's own mapping, as `map` made it.
+        if let Err(error) = unsafe { sys::leave_out_of_dumps(self.usable, usable) } {
             tracing::debug!(%error, "registered memory will be part of core dumps");
         }
-    }
-
-    /// The first byte between the guards.
-    fn usable(&self) -> NonNull<u8> {
-        // SAFETY: at most one page of its kind into a mapping of three or more.
-        unsafe { self.start.add(self.guard) }
     }
 }
 

@@ -58,33 +58,6 @@ pub(in crate::verbs) unsafe fn unmap(start: NonNull<u8>, len: usize) -> io::Resu
     or_errno(unsafe { libc::munmap(start.as_ptr().cast(), len) })
 }
 
-/// Puts huge pages, readable, writable and zeroed, in the place of reserved ones. Fails where the system has not
-/// enough of them left; the range is then no longer the caller's.
-///
-/// # Safety
-/// The range is part of a mapping of the caller's own that nothing points into, and starts and ends at a huge page.
-pub(in crate::verbs) unsafe fn replace_with_huge(start: NonNull<u8>, len: usize) -> io::Result<()> {
-    // A replacement in one step (`MAP_FIXED`) can fail after it has removed the old pages, and would not say so.
-    // SAFETY: the caller's own and unused, by the contract.
-    unsafe { unmap(start, len) }?;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping that replaces none: where another thread was faster, the call fails.
-    let mapped =
-        unsafe { libc::mmap(start.as_ptr().cast(), len, access, flags | libc::MAP_FIXED_NOREPLACE, -1, 0) };
-    if mapped == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    let mapped = non_null(mapped.cast::<u8>())?;
-    if mapped != start {
-        // Kernels before 4.17 take the flag for a hint.
-        // SAFETY: just made, and not handed out.
-        unsafe { unmap(mapped, len) }?;
-        return Err(io::ErrorKind::AddrInUse.into());
-    }
-    Ok(())
-}
-
 /// Waits until one of two descriptors can be read or has ended, and says which.
 pub(in crate::verbs) fn wait_readable(
     first: BorrowedFd<'_>,
