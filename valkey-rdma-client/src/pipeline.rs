@@ -32,7 +32,6 @@ use crate::resp::{RefusedCommand, Reply};
 pub struct Pipeline {
     client: Client,
     commands: EncodedPipeline,
-    names: Vec<CommandName>,
     /// Why the pipeline cannot be sent: its first refused command.
     refused: Option<RefusedCommand>,
     /// Name of the command that began a transaction still open.
@@ -42,13 +41,7 @@ pub struct Pipeline {
 impl Client {
     /// Begins a pipeline.
     pub fn pipeline(&self) -> Pipeline {
-        Pipeline {
-            client: self.clone(),
-            commands: EncodedPipeline::default(),
-            names: Vec::new(),
-            refused: None,
-            multi: None,
-        }
+        Pipeline { client: self.clone(), commands: EncodedPipeline::default(), refused: None, multi: None }
     }
 
     pub(crate) async fn run_pipeline(&self, commands: EncodedPipeline) -> Result<Vec<Reply>, Error> {
@@ -85,7 +78,6 @@ impl Pipeline {
             CommandClass::EndMulti => self.multi = None,
             _ => {}
         }
-        self.names.push(command.kept_name());
         self.commands.push(command);
     }
 
@@ -137,7 +129,7 @@ impl Pipeline {
     /// # Cancel safety
     /// As [`send`](Self::send).
     pub async fn query<T: FromValue>(mut self) -> Result<T, Error> {
-        let names = std::mem::take(&mut self.names);
+        let names = self.commands.names();
         convert_replies(&names, self.send().await?)
     }
 

@@ -13,6 +13,7 @@ mod functions;
 mod hashes;
 mod introspection;
 mod keys;
+mod list_pops;
 mod lists;
 mod pubsub;
 mod redirect;
@@ -20,6 +21,7 @@ mod server;
 mod sets;
 mod sorted_ranges;
 mod sorted_sets;
+mod stream_claims;
 mod stream_groups;
 mod streams;
 mod strings;
@@ -94,12 +96,14 @@ static COMMANDS: LazyLock<IndexMap<&'static str, (&'static str, &'static Entry),
             ("scripting", functions::TABLE),
             ("hash", hashes::TABLE),
             ("generic", keys::TABLE),
+            ("list", list_pops::TABLE),
             ("list", lists::TABLE),
             ("pubsub", pubsub::TABLE),
             ("server", server::TABLE),
             ("set", sets::TABLE),
             ("sorted-set", sorted_ranges::TABLE),
             ("sorted-set", sorted_sets::TABLE),
+            ("stream", stream_claims::TABLE),
             ("stream", stream_groups::TABLE),
             ("stream", streams::TABLE),
             ("string", strings::TABLE),
@@ -337,12 +341,14 @@ mod tests {
             functions::TABLE,
             hashes::TABLE,
             keys::TABLE,
+            list_pops::TABLE,
             lists::TABLE,
             pubsub::TABLE,
             server::TABLE,
             sets::TABLE,
             sorted_ranges::TABLE,
             sorted_sets::TABLE,
+            stream_claims::TABLE,
             stream_groups::TABLE,
             streams::TABLE,
             strings::TABLE,

@@ -14,6 +14,7 @@ mod words;
 
 pub(crate) use self::name::CommandName;
 pub use self::to_arg::ToArg;
+pub(crate) use self::words::Words;
 
 /// [`Bytes`] arguments of this size or more are sent from where they are instead of being copied.
 pub(crate) const SHARED_FROM: usize = 8 * 1024;

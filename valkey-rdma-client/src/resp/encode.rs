@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use valkey_rdma_resp::put_header;
 
-use super::command::{Command, SHARED_FROM};
+use super::command::{Command, CommandName, SHARED_FROM, Words};
 
 /// Bytes in order. Small runs are copied together so that they are sent in one write; large ones are shared.
 #[derive(Clone, Default)]
@@ -89,6 +89,19 @@ impl EncodedPipeline {
 
     pub(crate) fn count(&self) -> usize {
         self.count
+    }
+
+    /// The names of the commands, in order. Read back, so that pipelines that need none do not pay for them.
+    pub(crate) fn names(&mut self) -> Vec<CommandName> {
+        let mut words = Words::new(self.encoded.parts.make_contiguous(), &self.encoded.tail);
+        let mut names = Vec::with_capacity(self.count);
+        while let Some(count) = words.command() {
+            let all = words.by_ref().take(count);
+            // `fold`, because a command may have no name at all: it is refused later.
+            let name = all.fold(None, |name, word| name.or(Some(word)));
+            names.push(CommandName::new(name.unwrap_or_default()));
+        }
+        names
     }
 
     /// Length of the first command. Once that much was sent, the server may run it.
@@ -208,6 +221,26 @@ mod tests {
         assert!(pieces.parts.iter().any(|part| part.as_ptr() == big.as_ptr()));
         let total = pieces.parts.iter().map(Bytes::len).sum::<usize>() + pieces.tail.len();
         assert_eq!(total, len);
+    }
+
+    #[test]
+    fn the_names_of_the_commands_are_read_back() {
+        let big = Bytes::from(vec![b'*'; SHARED_FROM]);
+        let mut joined: EncodedPipeline = [
+            &Command::new("SET").arg("k").arg(big.clone()),
+            &Command::new("PING"),
+            &Command::new("MSET").arg(big.clone()).arg(big.clone()).arg("k").arg("*2\r\n"),
+            &Command::new("ECHO").arg(&big[..]),
+            &Command::new("GET").arg(""),
+            &Command::empty(),
+            &Command::new(big.clone()),
+            &Command::new("APPEND").arg("k").arg(big),
+        ]
+        .into_iter()
+        .collect();
+        let names: Vec<_> = joined.names().iter().map(ToString::to_string).collect();
+        let cut = "*".repeat(23) + "...";
+        assert_eq!(names, ["SET", "PING", "MSET", "ECHO", "GET", "", &cut, "APPEND"]);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Lists.
 
+use bytes::Bytes;
+
 use super::blocking::{block, seconds};
 use super::{
     AllButLast, Context, Entry, Failure, First, FirstTwo, Outcome, Read, Write, bulks, count, kept, row,
     value_or_null,
 };
-use crate::args::{integer, lowercase, position, range};
+use crate::args::{Options, integer, lowercase, position, range};
 use crate::store::{Database, End, List, keep};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
@@ -19,6 +21,7 @@ pub(super) const TABLE: &[Entry] = &[
     row("llen", 2, Read, First, "Returns the length of a list.", llen),
     row("lmove", 5, Write, FirstTwo, "Moves an item from one list to another.", lmove),
     row("lpop", -2, Write, First, "Removes the first items of a list.", lpop),
+    row("lpos", -3, Read, First, "Returns the positions of a value.", lpos),
     row("lpush", -3, Write, First, "Adds items to the head of a list.", lpush),
     row("lrange", 4, Read, First, "Returns the items of a range.", lrange),
     row("lrem", 4, Write, First, "Removes items by their value.", lrem),
@@ -69,7 +72,7 @@ fn pop(context: &mut Context<'_>, command: &Command, end: End, name: &str) -> Ou
     Ok(database.edit(key, |list: &mut List| pop_some(list, end, limit))?.unwrap_or(Reply::NullArray))
 }
 
-fn pop_some(list: &mut List, end: End, limit: usize) -> Reply {
+pub(super) fn pop_some(list: &mut List, end: End, limit: usize) -> Reply {
     Reply::Array((0..limit.min(list.len())).filter_map(|_| list.pop(end)).map(Reply::Bulk).collect())
 }
 
@@ -96,6 +99,53 @@ fn lindex(context: &mut Context<'_>, command: &Command) -> Outcome {
     let Some(list) = database.get::<List>(&command.args()[0])? else { return Ok(Reply::Null) };
     let index = position(integer(&command.args()[1])?, list.len());
     Ok(value_or_null(index.and_then(|index| list.get(index)).cloned()))
+}
+
+/// `LPOS key value [RANK rank] [COUNT count] [MAXLEN length]`
+fn lpos(context: &mut Context<'_>, command: &Command) -> Outcome {
+    let (mut rank, mut limit, mut compared) = (1, None, 0);
+    let mut options = Options::new(&command.args()[2..]);
+    while let Some(option) = options.next() {
+        let number = options.value()?;
+        let amount = |text| {
+            let amount = integer(number).ok().and_then(|number| usize::try_from(number).ok());
+            amount.ok_or(Failure::new(text))
+        };
+        match lowercase(option).as_str() {
+            "rank" => rank = nonzero_rank(integer(number)?)?,
+            "count" => limit = Some(amount("ERR COUNT can't be negative")?),
+            "maxlen" => compared = amount("ERR MAXLEN can't be negative")?,
+            _ => return Err(Failure::SYNTAX),
+        }
+    }
+    let nothing = if limit.is_some() { Reply::Array(vec![]) } else { Reply::Null };
+    let Some(list) = context.database().get::<List>(&command.args()[0])? else { return Ok(nothing) };
+    let everything = |number| if number == 0 { usize::MAX } else { number };
+    let items = list.range(0..list.len()).enumerate();
+    let found = |(index, item): (usize, &Bytes)| (item == &command.args()[1]).then(|| count(index));
+    let before = usize::try_from(rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
+    let wanted = limit.map_or(1, everything);
+    let mut positions: Vec<Reply> = if rank > 0 {
+        items.take(everything(compared)).filter_map(found).skip(before).take(wanted).collect()
+    } else {
+        items.rev().take(everything(compared)).filter_map(found).skip(before).take(wanted).collect()
+    };
+    match limit {
+        Some(_) => Ok(Reply::Array(positions)),
+        None => Ok(positions.pop().unwrap_or(nothing)),
+    }
+}
+
+/// Negative: counted from the end.
+fn nonzero_rank(rank: i64) -> Result<i64, Failure> {
+    match rank {
+        0 => Err(Failure::new(
+            "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start \
+             from the end of the list",
+        )),
+        i64::MIN => Err(Failure::NOT_NEGATABLE),
+        rank => Ok(rank),
+    }
 }
 
 fn lset(context: &mut Context<'_>, command: &Command) -> Outcome {
@@ -154,7 +204,7 @@ fn ends(command: &Command) -> Result<(End, End), Failure> {
     Ok((end(&command.args()[2])?, end(&command.args()[3])?))
 }
 
-fn end(word: &[u8]) -> Result<End, Failure> {
+pub(super) fn end(word: &[u8]) -> Result<End, Failure> {
     match lowercase(word).as_str() {
         "left" => Ok(End::Left),
         "right" => Ok(End::Right),

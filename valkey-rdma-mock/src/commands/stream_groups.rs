@@ -31,7 +31,7 @@ fn key_must_exist() -> Failure {
 }
 
 /// Changes a group that must be there.
-fn edit<R>(
+pub(super) fn edit<R>(
     database: &mut Database,
     key: &[u8],
     group: &[u8],
@@ -90,7 +90,7 @@ pub(super) fn xgroup(context: &mut Context<'_>, command: &Command) -> Outcome {
 }
 
 /// Makes sure there is a consumer of this name. `true`: it is new.
-fn consume(group: &mut Group, consumer: &Bytes, now: i64) -> bool {
+pub(super) fn consume(group: &mut Group, consumer: &Bytes, now: i64) -> bool {
     let new = !group.consumers.contains_key(consumer);
     let entry = group.consumers.entry(keep(consumer)).or_default();
     entry.seen = now;

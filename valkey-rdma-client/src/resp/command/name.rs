@@ -20,15 +20,18 @@ pub(crate) struct CommandName {
 impl Command {
     /// A copy of the name that outlives the command.
     pub(crate) fn kept_name(&self) -> CommandName {
-        let name = self.words().next().unwrap_or_default();
-        let mut bytes = [0; KEPT];
-        let kept = name.len().min(KEPT);
-        bytes[..kept].copy_from_slice(&name[..kept]);
-        CommandName { bytes, len: name.len().min(KEPT + 1) as u8 }
+        CommandName::new(self.words().next().unwrap_or_default())
     }
 }
 
 impl CommandName {
+    pub(crate) fn new(name: &[u8]) -> Self {
+        let mut bytes = [0; KEPT];
+        let kept = name.len().min(KEPT);
+        bytes[..kept].copy_from_slice(&name[..kept]);
+        Self { bytes, len: name.len().min(KEPT + 1) as u8 }
+    }
+
     /// Converts the reply of the command. An error names the command.
     pub(crate) fn convert<T: FromValue>(self, reply: Value) -> Result<T, UnexpectedReply> {
         reply.convert().map_err(|error: UnexpectedReply| error.in_reply_to(self.to_string()))

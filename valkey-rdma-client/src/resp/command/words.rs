@@ -19,11 +19,7 @@ pub(crate) struct Words<'a> {
 impl Command {
     /// The name and the arguments, in order.
     pub(crate) fn words(&self) -> Words<'_> {
-        let mut parts = self.parts.iter();
-        match parts.next() {
-            Some(first) => Words { rest: first, parts, tail: &self.tail },
-            None => Words { rest: &self.tail, parts, tail: &[] },
-        }
+        Words::new(&self.parts, &self.tail)
     }
 
     /// The number of arguments, name included.
@@ -33,6 +29,25 @@ impl Command {
 }
 
 impl<'a> Words<'a> {
+    /// Those of encoded bytes in chunks: arguments, or whole commands behind [`command`](Self::command).
+    pub(crate) fn new(parts: &'a [Bytes], tail: &'a [u8]) -> Self {
+        let mut parts = parts.iter();
+        match parts.next() {
+            Some(first) => Self { rest: first, parts, tail },
+            None => Self { rest: tail, parts, tail: &[] },
+        }
+    }
+
+    /// Enters the next command, once all words of the one before were taken. Returns their number.
+    pub(crate) fn command(&mut self) -> Option<usize> {
+        // Behind a shared argument comes its CRLF.
+        if self.chunk()?.first() == Some(&b'\r') {
+            self.rest = self.rest.get(CRLF..)?;
+            self.chunk()?;
+        }
+        self.number()
+    }
+
     /// The chunk that continues the current one, once that is used up.
     fn chunk(&mut self) -> Option<&'a [u8]> {
         while self.rest.is_empty() {
@@ -66,13 +81,7 @@ impl<'a> Words<'a> {
             self.rest = self.rest.get(CRLF..)?;
             self.chunk()?;
         }
-        let mut len = 0;
-        let mut at = 1;
-        while let Some(digit @ b'0'..=b'9') = self.rest.get(at) {
-            len = len * 10 + usize::from(digit - b'0');
-            at += 1;
-        }
-        self.rest = self.rest.get(at + CRLF..)?;
+        let len = self.number()?;
         if self.rest.is_empty() {
             // A shared argument has a chunk to itself.
             self.chunk()?;
@@ -80,6 +89,20 @@ impl<'a> Words<'a> {
         let (word, rest) = self.rest.split_at_checked(len)?;
         self.rest = rest.get(CRLF..).unwrap_or_default();
         Some(word)
+    }
+}
+
+impl Words<'_> {
+    /// Reads the number of a header, `$3` or `*3`.
+    fn number(&mut self) -> Option<usize> {
+        let mut number = 0;
+        let mut at = 1;
+        while let Some(digit @ b'0'..=b'9') = self.rest.get(at) {
+            number = number * 10 + usize::from(digit - b'0');
+            at += 1;
+        }
+        self.rest = self.rest.get(at + CRLF..)?;
+        Some(number)
     }
 }
 
