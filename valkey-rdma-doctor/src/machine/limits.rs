@@ -1,4 +1,4 @@
-//! What a process may take: pinned memory, descriptors, huge pages.
+//! What a process may take: pinned memory and descriptors.
 
 use valkey_rdma_transport::Config;
 
@@ -20,7 +20,6 @@ pub(super) fn section(root: &Root, wishes: Wishes, container: Container) -> Sect
     if let Some(limit) = Limit::named(&limits, "Max open files") {
         section.push(open_files(limit, wishes));
     }
-    section.push(huge_pages(root));
     section
 }
 
@@ -85,23 +84,6 @@ fn open_files(limit: Limit, wishes: Wishes) -> Finding {
             Finding::warning("open files", value)
                 .remedy(format!("this shell: `ulimit -n {need}`"))
                 .remedy(format!("a service: `LimitNOFILE={need}` under [Service] of its unit"))
-        }
-    }
-}
-
-/// Huge pages are a choice: nothing is wrong without them.
-fn huge_pages(root: &Root) -> Finding {
-    let memory = root.read("/proc/meminfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = memory.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.and_then(|value| value.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
-    };
-    let (total, free) = (field("HugePages_Total"), field("HugePages_Free"));
-    match total {
-        0 => Finding::note("huge pages", "none; windows use ordinary pages, which is fine"),
-        total => {
-            let size = bytes(field("Hugepagesize") * 1024);
-            Finding::ok("huge pages", format!("{free} of {total} free, {size} each"))
         }
     }
 }
