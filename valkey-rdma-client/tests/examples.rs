@@ -45,7 +45,7 @@ examples! {
         r#"user: {"age": "36", "name": "Ada"}"#,
         "age: 36.5",
         r#"values: [Some("Ada"), None]"#,
-        "error: expected an integer of 64 bits, got a string of 3 bytes",
+        "error: HGET: expected an integer of 64 bits, got a string of 3 bytes",
     ];
     pipeline: [
         "OK, 3 bytes, Ada",
