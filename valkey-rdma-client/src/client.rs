@@ -53,7 +53,7 @@ pub(crate) use self::attempt::{Attempt, FailedAttempt};
 /// A [blocking command](Self::blocking_command), a [`watch`](Self::watch) with its transaction, and a [streamed
 /// value](Self::stream_reply) have a connection to themselves while they last: 200 such calls at the same time are 200 connections,
 /// and over RDMA each pins memory here and at the server. Afterwards the connection waits for the next such call, of whatever kind.
-/// A client keeps all that it used within the last 10 s. It closes those unused for longer, but for the two used last. A call that was dropped,
+/// A client keeps all that it used within the last 10 s. It closes the others, except the two that were used last. A call that was dropped,
 /// timed out or lost its connection leaves none. [`dedicated`](Self::dedicated) takes one that waits, too, and never gives it back.
 ///
 /// # Runtime

@@ -61,7 +61,8 @@
 //! With feature `redis`, redis-rs's typed commands, scripts and pipelines run on a [`Client`] unchanged.
 //!
 //! # When something fails
-//! An error reply is [`Error::Server`] and leaves the connection usable. After a lost connection, the client
+//! An error reply is [`Error::Server`] and leaves the connection usable. Where a pipeline or a transaction converts its replies, it stands within
+//! [`Error::InPipeline`], which names the command; [`Error::server`] and [`Error::fate`] serve for both. After a lost connection, the client
 //! reconnects, and commands wait for [`Config::offline_timeout`]. Commands that were in flight are sent again only if
 //! that is safe. [`Error::fate`] answers the question that matters before a retry:
 //!
@@ -137,7 +138,7 @@
 //! | over TCP: its machine answers no probes of the kernel | [`Error::Lost`] | the same |
 //! | over TCP: is frozen while a call blocks | [`Error::Lost`] with [`LostCause::Silent`] | one and a half of the same: it answers no PING |
 //! | over TCP: is frozen while a [`Subscriber`] waits | [`Event::Reconnected`](pubsub::Event::Reconnected), once it can | at most twice the same |
-//! | is a frozen node of a cluster that gives its slots to another | [`Error::Lost`], or another try there | [`ClusterConfig::silence_limit`](cluster::ClusterConfig::silence_limit), 1 s, twice it on a [`Dedicated`], and the reading of the map |
+//! | is a frozen node of a cluster that gives its slots to another | [`Error::Lost`], or another try there | [`ClusterConfig::silence_limit`](cluster::ClusterConfig::silence_limit), 1 s (2 s on a [`Dedicated`]), and the time to read the map |
 //! | sends keepalives, but offers no receive window | [`Error::Lost`] | [`Config::stall_timeout`], 30 s |
 //! | does not reply while [`Client::close`] waits | `close` returns | [`Config::close_timeout`], 3 s |
 //!

@@ -194,12 +194,11 @@ pub(crate) fn convert_replies<T: FromValue, E: Into<Error>>(
     let values = replies.into_iter().enumerate();
     let values = values.map(|(index, reply)| reply.map_err(|error| failed(index, error.into())));
     let all = Value::Array(values.collect::<Result<_, _>>()?);
+    let whole = all.describe();
     all.convert().map_err(|mut error: UnexpectedReply| match error.take_outermost() {
         Some(index) => failed(index, error.into()),
         // The replies together are what does not fit.
-        None if error.got == format!("an array of {count}") => {
-            UnexpectedReply::new(error.wanted, format!("{count} replies")).into()
-        }
+        None if error.got == whole => UnexpectedReply::new(error.wanted, format!("{count} replies")).into(),
         None => error.into(),
     })
 }

@@ -40,6 +40,7 @@ struct Shared {
 
 impl Client {
     pub(crate) fn connect(&self, py: Python<'_>, options: Options, target: Target) -> PyResult<()> {
+        self.shared.check_new()?;
         let connect = options.connect(target)?;
         let handle = runtime::handle(py)?;
         let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;

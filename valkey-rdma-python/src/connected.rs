@@ -28,9 +28,18 @@ impl<T> Connected<T> {
     }
 
     /// # Errors
-    /// RuntimeError if `__init__` has run before. What was connected is dropped then.
-    pub(crate) fn set(&self, connected: T) -> PyResult<()> {
-        let again = "the client is connected already: make another one";
-        self.0.set(connected).map_err(|_| PyRuntimeError::new_err(again))
+    /// RuntimeError if `__init__` has run before.
+    pub(crate) fn check_new(&self) -> PyResult<()> {
+        if self.0.get().is_none() { Ok(()) } else { Err(connected_already()) }
     }
+
+    /// # Errors
+    /// RuntimeError if another thread has run `__init__` meanwhile. What was connected is dropped then.
+    pub(crate) fn set(&self, connected: T) -> PyResult<()> {
+        self.0.set(connected).map_err(|_| connected_already())
+    }
+}
+
+fn connected_already() -> PyErr {
+    PyRuntimeError::new_err("the client is connected already: make another one")
 }

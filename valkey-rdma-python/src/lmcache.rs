@@ -164,6 +164,7 @@ impl LMCacheClient {
             true => options::cluster(url, ReadFrom::Primary)?,
             false => Target::One(url.extract::<String>()?),
         };
+        self.connector.check_new()?;
         let connect = settings.connect(target)?;
         let handle = runtime::handle(py)?;
         let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;

@@ -35,7 +35,7 @@ fn poll_once<F: Future>(future: F) -> Option<F::Output> {
 // --- Copies --------------------------------------------------------------------------------------------------------
 
 #[tokio::test]
-async fn bytes_are_copied_once_on_each_side() {
+async fn bytes_are_copied_once_on_each_side_w7() {
     let (mut client, mut server) = default_pair().await;
     let sent = pattern(1, 100_000);
     client.write_all(&sent).await.expect("writes");

@@ -139,7 +139,7 @@ impl Core {
         let _full = self.refresh.try_send(RefreshRequest::default());
     }
 
-    /// Whether a node has lost its slots to another, or has left the map. To ask reads the map again, soon. The closure does not keep the client open.
+    /// Whether a node has lost its slots to another, or has left the map. Asking also requests a new map. The closure does not keep the client open.
     pub(super) fn replacement_of(&self, node: &Node) -> impl Fn() -> bool + Send + Sync + 'static {
         let (topology, refresh) = (Arc::downgrade(&self.topology), self.refresh.downgrade());
         let address = node.address().clone();

@@ -93,6 +93,7 @@ impl ClusterClient {
                 Err(error) => return (unsent(commands, &error), Vec::new()),
             },
         };
+        commands.iter_mut().filter_map(|sent| sent.tries.as_mut()).for_each(|tries| tries.begins());
         let encoded: EncodedPipeline = commands.iter().map(|sent| &sent.command).collect();
         // Replies that came before a connection was lost are final.
         let buffer = Arc::new(ReplyBuffer::with_capacity(commands.len()));

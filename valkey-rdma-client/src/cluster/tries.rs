@@ -93,10 +93,15 @@ impl<'a> Tries<'a> {
         self.chosen = Some(node);
     }
 
+    /// A try begins.
+    pub(super) fn begins(&mut self) {
+        self.tried = Some(Instant::now());
+    }
+
     /// Finds a connection: waits for the node to be connected, or for a map that names another.
     pub(super) async fn next(&mut self) -> Result<Place, Error> {
         let found = self.find().await;
-        self.tried = Some(Instant::now());
+        self.begins();
         found.map_err(|error| self.give_up(error))
     }
 
@@ -149,7 +154,7 @@ impl<'a> Tries<'a> {
         error: Error,
         repeatable: bool,
     ) -> Result<(), Error> {
-        if let (Error::Server(_), Some(since), Some(tried)) = (&error, &mut self.since, self.tried) {
+        if let (Error::Server(_), Some(since), Some(tried)) = (&error, &mut self.since, self.tried.take()) {
             *since += tried.elapsed();
         }
         let judged = self.judge(place, error, repeatable).await;

@@ -232,7 +232,8 @@ impl Connector {
             .apply_to(self.config.transport.clone())
             // The endpoint's timeout applies around this; a connect that takes longer is kept for the next attempt.
             .connect_timeout(ConnectDeadline::FOREVER)
-            .handshake_timeout(deadline.left())
+            // A little less, so that a server that accepts and is then silent is told from one that does not accept.
+            .handshake_timeout(deadline.left().mul_f64(0.95))
             .idle_timeout(self.config.keepalive_timeout.map(|limit| limit.max(SHORTEST_SILENCE)))
             .stall_timeout(self.config.stall_timeout);
         let connect = move |address| async move {

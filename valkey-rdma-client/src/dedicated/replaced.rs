@@ -54,10 +54,14 @@ impl ReplacedCheck {
         loop {
             // Connections to a frozen server may take longer. Not the question that blocked calls share, whose limit is another.
             let answer = timeout(limit, ask(self.client.clone(), limit)).await;
-            if answer != Ok(Answer::Present) && (self.is_replaced)() {
-                return LostCause::Silent { limit };
+            let is_silent = answer != Ok(Answer::Present);
+            // Asking requests a new map, which takes a moment.
+            for _ in 0..LOOKS {
+                if is_silent && (self.is_replaced)() {
+                    return LostCause::Silent { limit };
+                }
+                sleep(limit / LOOKS).await;
             }
-            sleep(limit).await;
         }
     }
 }
@@ -69,3 +73,6 @@ impl fmt::Debug for ReplacedCheck {
 }
 
 const SHORTEST: Duration = Duration::from_millis(10);
+
+/// How often the map is looked at between two questions.
+const LOOKS: u32 = 8;

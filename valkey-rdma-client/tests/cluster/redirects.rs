@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::time::timeout;
 use valkey_rdma_client::cluster::{ClusterConfig, Route};
 use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
 use valkey_rdma_mock::MockCluster;
@@ -114,6 +115,21 @@ async fn a_blocking_command_that_ran_long_waits_for_the_cluster_as_long_as_other
     other.command(["RPUSH", &key, "job"]).await.expect("pushed");
     let job = waits.await.expect("no panic").expect("popped once the cluster is up");
     assert_eq!(job, Some((key, "job".to_owned())));
+}
+
+/// Its first try waits for the node to be connected to, and the others do not.
+#[tokio::test]
+async fn a_pipeline_waits_for_a_cluster_that_is_down_no_longer_than_other_commands() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &patient(Duration::from_secs(1))).await;
+    let key = mocks.key_of(0, 0);
+    mocks.kill(0).await;
+    let pipeline = cluster.pipeline().command(["GET", &key]).send();
+    let pipeline = tokio::spawn(timeout(PATIENCE, pipeline));
+    mocks.set_down(true);
+    mocks.restart(0).await.expect("its port is free");
+    let replies = pipeline.await.expect("no panic").expect("an end").expect("sent");
+    assert!(replies[0].is_err(), "{replies:?}");
 }
 
 #[tokio::test]

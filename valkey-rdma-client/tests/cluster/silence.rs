@@ -216,23 +216,3 @@ async fn calls_on_a_dedicated_connection_leave_a_frozen_node_when_a_replica_has_
         next.command(["GET", &key]).await.expect("it answers");
     }
 }
-
-/// It keeps its slots.
-#[tokio::test]
-async fn calls_on_a_dedicated_connection_wait_for_a_slow_node() {
-    let mocks = mocks().await;
-    let limit = Duration::from_millis(1);
-    let config = unhurried().min_refresh_interval(limit).silence_limit(limit);
-    let cluster = client_of(&mocks, &config).await;
-    let key = mocks.key_of(0, 0);
-    let mut connection = cluster.dedicated(Route::Key(key.clone().into())).await.expect("connected");
-    mocks.freeze(0);
-    let before = cluster.status().counters.refreshes;
-    let waits = tokio::spawn(async move { connection.command(["INCR", &key]).await });
-    while cluster.status().counters.refreshes < before + 3 {
-        tokio::task::yield_now().await;
-    }
-    mocks.thaw(0);
-    let reply = waits.await.expect("no panic").expect("answered");
-    assert_eq!(reply.as_int(), Some(1));
-}

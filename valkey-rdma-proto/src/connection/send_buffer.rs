@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ring_wraps_and_is_reused_only_after_acknowledgement() {
+    fn the_ring_wraps_and_is_reused_only_after_acknowledgement_l4() {
         let mut send_buffer = SendBuffer::new(RegionId(0), 10);
         assert_eq!(send_buffer.free(), 0..10);
         send_buffer.commit(7);
