@@ -232,7 +232,7 @@ impl Connector {
             .apply_to(self.config.transport.clone())
             // The endpoint's timeout applies around this; a connect that takes longer is kept for the next attempt.
             .connect_timeout(ConnectDeadline::FOREVER)
-            // A little less, so that a server that accepts and is then silent is told from one that does not accept.
+            // A little less: the error of a server that accepts and is then silent says so.
             .handshake_timeout(deadline.left().mul_f64(0.95))
             .idle_timeout(self.config.keepalive_timeout.map(|limit| limit.max(SHORTEST_SILENCE)))
             .stall_timeout(self.config.stall_timeout);

@@ -1,7 +1,7 @@
 //! Connecting to the emulated device, whose server may be frozen, silent or late.
 
 use tokio::task::JoinSet;
-use valkey_rdma_transport::{Config as TransportConfig, Listener, Stream};
+use valkey_rdma_transport::{Config as TransportConfig, Listener, Stream, raw};
 
 use super::*;
 
@@ -225,4 +225,31 @@ async fn a_stream_of_the_transport_keeps_its_counters_and_the_configuration_appl
     let status = &client.connections()[0];
     assert!(status.stats.is_some() && status.info.device.is_some(), "{status}");
     assert_eq!(status.info.peer, Some(address));
+}
+
+/// Clause H-4. It listens, so host and port are right.
+#[tokio::test]
+async fn a_server_that_accepts_and_never_registers_is_said_to_have_accepted() {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let options = TransportConfig::default().device_options();
+    let mut listener = raw::Listener::bind(DeviceKind::Emulated, any, &options).await.expect("a free port");
+    let url = format!("emulated://{}?timeout=300s", listener.local_addr());
+    let connector =
+        Connector::new(url.parse().expect("a good URL"), Config::default().keepalive_timeout(None));
+    let accepting = async {
+        let mut accepted = listener.incoming().await.expect("a request");
+        accepted.establish().await.expect("accepts");
+        // In steps, so that the client learns of it long before its limits.
+        tokio::time::pause();
+        for _ in 0..300 {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        accepted
+    };
+    let (connected, _silent) = tokio::join!(connector.connect(Purpose::Shared), accepting);
+    let cause = connected.err().expect("nothing is registered").cause;
+    assert!(matches!(cause, ConnectCause::Deadline { connected: true, .. }), "{cause:?}");
 }
