@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use valkey_rdma_client::{Client, Endpoint, Transport, Value};
-use valkey_rdma_program::error_chain;
 
 pub use self::socket::{examine_socket, socket_conclusion, socket_endpoint};
-use self::steps::{Connected, Steps};
+use self::steps::{Connected, Steps, cause_of};
 use self::version::Version;
 use crate::report::{Finding, Report, Section};
 
@@ -81,7 +80,7 @@ async fn describe(connected: &Connected, report: &mut Report) {
 async fn server_info(client: &Client) -> Result<String, String> {
     match timeout(PATIENCE, client.command(["INFO", "server"])).await {
         Ok(Ok(value)) => text_of(value).ok_or_else(|| "its reply is not a text".to_owned()),
-        Ok(Err(error)) => Err(error_chain(&error)),
+        Ok(Err(error)) => Err(cause_of(&error)),
         Err(_) => Err(format!("no reply within {PATIENCE:?}")),
     }
 }

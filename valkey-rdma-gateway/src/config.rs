@@ -123,8 +123,9 @@ impl RouteConfig {
             Ok(login) => (login, None),
             Err(error) => (None, Some(error)),
         };
-        let refused_by =
-            |urls: &[String]| Server::new(urls, login.as_ref(), limits, &Services::default()).err();
+        let refused_by = |urls: &[String]| {
+            Server::new(urls, self.cluster, login.as_ref(), limits, &Services::default()).err()
+        };
         // What is wrong with several is said once.
         let mut wrong = BTreeMap::new();
         for (at, url) in self.servers.iter().enumerate() {
@@ -220,7 +221,7 @@ impl Config {
         GatewayError::of(mistakes)
     }
 
-    /// What may be wrong with it, and is not if something else makes it right before the gateway starts.
+    /// Settings that fail at the start unless something, such as systemd, prepares for them.
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
         let sockets = self.routes.iter().flat_map(|route| &route.listen);

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// A text for the log, if clients will wait for a descriptor before `limits.clients` is reached. `connections`: those to servers that
-/// there may be.
+/// A text for the log, if clients will wait for a descriptor before `limits.clients` is reached. `connections`: descriptors that
+/// those to servers may need.
 pub(crate) fn shortage(clients: usize, connections: usize) -> Option<String> {
     shortage_in(&fs::read_to_string("/proc/self/limits").ok()?, clients, connections)
 }
@@ -15,7 +15,7 @@ fn shortage_in(limits: &str, clients: usize, connections: usize) -> Option<Strin
     let need = clients.saturating_add(connections).saturating_add(OTHERS);
     (need > limit).then(|| {
         format!(
-            "this process may open {limit} files, and limits.clients = {clients} with {connections} connections to servers needs \
+            "this process may open {limit} files, and limits.clients = {clients} with {connections} for connections to servers needs \
              {need}: clients above that will wait; raise LimitNOFILE= of the unit (ulimit -n), or lower limits.clients"
         )
     })

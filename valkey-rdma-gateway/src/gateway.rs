@@ -162,7 +162,7 @@ impl Gateway {
         };
 
         self.core.set_limits(config.limits.clone());
-        let connections = current.iter().map(|pool| pool.server.connections().1).sum();
+        let connections = current.iter().map(|pool| pool.server.descriptors()).sum();
         if let Some(shortage) = descriptors::shortage(config.limits.clients, connections) {
             warn!("{shortage}");
         }

@@ -119,7 +119,7 @@ impl Pool {
         core: Arc<Core>,
     ) -> Result<Self, GatewayError> {
         let servers = &origin.servers;
-        let server = Arc::new(Server::new(servers, login, &core.limits(), &core.services)?);
+        let server = Arc::new(Server::new(servers, origin.cluster, login, &core.limits(), &core.services)?);
         let cluster = || Cluster::new(servers, login, core.clone(), &server);
         let cluster = origin.cluster.then(cluster).transpose()?;
         let endpoint = server.endpoint();
@@ -186,7 +186,7 @@ impl Pool {
         let is_up =
             |(_, status): (_, ClusterStatus)| status.nodes.iter().any(|node| transport_of(node).is_some());
         let now = Instant::now();
-        let is_doubtful = self.all_shared().iter().any(|shared| shared.is_silent(now) || shared.is_loading());
+        let is_doubtful = self.all_shared().iter().any(|shared| shared.is_silent(now));
         let is_doubtful = is_doubtful || !self.server.standing.doubts(now).is_empty();
         if !is_doubtful && (self.server.is_used() || self.clusters().into_iter().any(is_up)) {
             return None;

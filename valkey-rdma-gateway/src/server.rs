@@ -56,6 +56,7 @@ pub(crate) struct Upstream {
 impl Server {
     pub(crate) fn new(
         urls: &[String],
+        is_cluster: bool,
         login: Option<&RouteLogin>,
         limits: &Limits,
         services: &Services,
@@ -85,7 +86,7 @@ impl Server {
             )));
         }
         let metrics = services.metrics(endpoint);
-        let standing = Arc::new(Standing::new(endpoint.to_string()));
+        let standing = Arc::new(Standing::new(endpoint.to_string(), is_cluster));
         let password = Mutex::new(endpoint.password().map(Arc::from));
         let permits = Arc::new(Semaphore::new(permitted));
         Ok(Self {
@@ -115,6 +116,11 @@ impl Server {
         self.dialers[0].endpoint()
     }
 
+    /// Whether these are several nodes, of which one is enough.
+    pub(crate) fn has_several(&self) -> bool {
+        self.dialers.len() > 1
+    }
+
     /// The identity of clients that have not logged in.
     pub(crate) fn identity(&self) -> Identity {
         let database = self.endpoint().database();
@@ -130,6 +136,12 @@ impl Server {
     /// Connections that there are, and that there may be.
     pub(crate) fn connections(&self) -> (usize, usize) {
         (self.permitted - self.permits.available_permits(), self.permitted)
+    }
+
+    /// File descriptors that its connections may need: one over RDMA has a channel for events and one for completions.
+    pub(crate) fn descriptors(&self) -> usize {
+        let each = if self.endpoint().transport() == Transport::Rdma { 2 } else { 1 };
+        self.permitted.saturating_mul(each)
     }
 
     /// Whether a connection has a user. Nothing reads the others, so that their end is not noticed.
@@ -227,7 +239,7 @@ impl Server {
         let unready = if asks { self.unready(dialer.endpoint(), &mut stream).await? } else { None };
         match unready {
             // Another node may be ready.
-            Some(unready) if self.dialers.len() > 1 => {
+            Some(unready) if self.has_several() => {
                 Err(OpenError::Unreachable(format!("{}: {unready}", dialer.endpoint())))
             }
             unready => Ok((stream, id, unready)),
@@ -351,3 +363,22 @@ fn other_role(reply: &[u8]) -> Option<String> {
 
 /// Commands of a login that may fail.
 const EXTRA: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_over_rdma_takes_two_descriptors() {
+        let descriptors = |url: &str| {
+            let server =
+                Server::new(&[url.to_owned()], false, None, &Limits::default(), &Services::default());
+            let server = server.unwrap();
+            (server.descriptors(), server.connections().1)
+        };
+        let (tcp, connections) = descriptors("valkey://10.0.0.7");
+        assert_eq!(tcp, connections);
+        let (rdma, connections) = descriptors("rdma://10.0.0.7");
+        assert_eq!(rdma, 2 * connections);
+    }
+}

@@ -41,8 +41,6 @@ pub(crate) struct Shared {
     retired: AtomicBool,
     /// See [`forget`](Self::forget).
     is_forgotten: AtomicBool,
-    /// The last reply said that the server still reads its data.
-    is_loading: AtomicBool,
     identity: Identity,
     metrics: Arc<Metrics>,
     standing: Arc<Standing>,
@@ -95,7 +93,6 @@ impl Shared {
             users: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
             is_forgotten: AtomicBool::new(false),
-            is_loading: AtomicBool::new(false),
             identity,
             metrics: upstreams.server.metrics.clone(),
             standing: upstreams.server.standing.clone(),
@@ -152,20 +149,6 @@ impl Shared {
     /// Whether the server has owed a reply for so long that it may not be there any more.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
         self.owed_for(now) > SILENT
-    }
-
-    /// Whether the server may be there without its data.
-    pub(crate) fn is_loading(&self) -> bool {
-        self.is_loading.load(Ordering::Relaxed)
-    }
-
-    /// Takes note of what a complete reply says about the server.
-    fn note(&self, reply: &[u8], now: Instant) {
-        let is_loading = reply.starts_with(b"-LOADING");
-        if is_loading != self.is_loading() {
-            self.is_loading.store(is_loading, Ordering::Relaxed);
-        }
-        self.standing.note(reply, now);
     }
 
     pub(crate) fn set_retired(&self, retired: bool) {

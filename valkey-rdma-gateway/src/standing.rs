@@ -17,6 +17,8 @@ use crate::inbox::lock;
 pub(crate) struct Standing {
     /// As it is shown.
     server: String,
+    /// A node of a cluster may be a replica.
+    is_cluster: bool,
     /// Some error came, and its end has not: for all other replies this is one look.
     is_open: AtomicBool,
     seen: Mutex<[Seen; 3]>,
@@ -100,8 +102,8 @@ enum Change {
 }
 
 impl Standing {
-    pub(crate) fn new(server: String) -> Self {
-        Self { server, is_open: AtomicBool::new(false), seen: Mutex::default() }
+    pub(crate) fn new(server: String, is_cluster: bool) -> Self {
+        Self { server, is_cluster, is_open: AtomicBool::new(false), seen: Mutex::default() }
     }
 
     /// The server, as it is shown.
@@ -148,15 +150,14 @@ impl Standing {
     }
 
     /// What `/health` has to ask the server about. Whether a replica is what its clients expect is not known: it counts as wrong for as
-    /// long as they try to write.
+    /// long as they try to write, and in a cluster not at all.
     pub(crate) fn doubts(&self, now: Instant) -> Vec<Complaint> {
         let seen = lock(&self.seen);
         let is_doubted = |(complaint, seen): &(Complaint, &Seen)| {
             let is_recent =
                 seen.last.is_some_and(|last| now.saturating_duration_since(last) < complaint.quiet());
-            complaint.question().is_some()
-                && seen.is_doubted
-                && (is_recent || *complaint == Complaint::ClusterDown)
+            let counts = *complaint != Complaint::ReadOnly || is_recent && !self.is_cluster;
+            seen.is_doubted && counts
         };
         let doubted = Complaint::ALL.into_iter().zip(seen.iter()).filter(is_doubted);
         doubted.map(|(complaint, _)| complaint).collect()
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn each_change_is_reported_once() {
-        let (standing, begin) = (Standing::new("valkey://h:1".to_owned()), Instant::now());
+        let (standing, begin) = (Standing::new("valkey://h:1".to_owned(), false), Instant::now());
         let note = |seconds, reply: &[u8]| standing.changes(reply, begin + Duration::from_secs(seconds));
         assert_eq!(note(0, b"+OK\r\n"), []);
         assert_eq!(note(0, b"-ERR LOADING\r\n"), []);
@@ -197,17 +198,25 @@ mod tests {
 
     #[test]
     fn the_server_is_asked_until_it_says_otherwise() {
-        let (standing, begin) = (Standing::new("valkey://h:1".to_owned()), Instant::now());
+        let (standing, begin) = (Standing::new("valkey://h:1".to_owned(), false), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
         for reply in [LOADING, READ_ONLY, DOWN] {
             standing.changes(reply, begin);
         }
-        assert_eq!(standing.doubts(after(59)), [ReadOnly, ClusterDown]);
-        assert_eq!(standing.doubts(after(60)), [ClusterDown], "without clients that write");
-        standing.refute(ClusterDown);
+        assert_eq!(standing.doubts(after(59)), [Loading, ReadOnly, ClusterDown]);
+        assert_eq!(standing.doubts(after(60)), [Loading, ClusterDown], "without clients that write");
+        [Loading, ClusterDown].into_iter().for_each(|complaint| standing.refute(complaint));
         assert_eq!(standing.doubts(after(60)), []);
         standing.changes(READ_ONLY, after(61));
         assert_eq!(standing.doubts(after(61)), [ReadOnly]);
+    }
+
+    #[test]
+    fn a_replica_in_a_cluster_is_not_doubted() {
+        let (standing, now) = (Standing::new("valkey://h:1".to_owned(), true), Instant::now());
+        standing.changes(READ_ONLY, now);
+        standing.changes(DOWN, now);
+        assert_eq!(standing.doubts(now), [ClusterDown]);
     }
 
     #[test]

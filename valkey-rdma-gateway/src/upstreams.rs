@@ -117,6 +117,10 @@ impl Upstreams {
             if kept.is_usable()
                 && let Ok(unready) = self.server.unready(endpoint, &mut kept.upstream.stream).await
             {
+                if unready.is_some() && self.server.has_several() {
+                    // Another node may be ready: all are asked, and this one again.
+                    continue;
+                }
                 self.keep(key, kept);
                 return unready.map_or(Ok(()), Err);
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::Instant;
-use valkey_rdma_client::{Client, Endpoint, Transport};
+use valkey_rdma_client::{Client, Endpoint, Error, Transport};
 use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::{Config, DeviceKind, Info, Stream, TransportError, device};
 
@@ -193,10 +193,19 @@ impl Steps {
                 Some(client)
             }
             Err(error) => {
-                self.failed(&error_chain(&error), &[]);
+                self.failed(&cause_of(&error), &[]);
                 None
             }
         }
+    }
+}
+
+/// Why a connection does not work, without its address: the report has that already, and for a Unix socket the client has none.
+pub(super) fn cause_of(error: &Error) -> String {
+    match error {
+        Error::Connect(error) => error.cause().to_string(),
+        Error::Lost(lost) => error_chain(lost.cause()),
+        other => error_chain(other),
     }
 }
 

@@ -71,6 +71,11 @@ async fn a_unix_socket_is_examined() {
         status == Some(0) && out.contains("hello") && out.contains(&format!("{url} answers.")),
         "{out}{err}"
     );
+    let (status, out, err) = run(&["--url", &url], Some(("VALKEY_RDMA_PASSWORD", "wrong")));
+    assert!(
+        status == Some(1) && out.contains("WRONGPASS") && !out.contains("localhost") && !out.contains("tcp"),
+        "{out}{err}"
+    );
     forward.abort();
     std::fs::remove_file(&path).unwrap();
     let (status, out, err) = run(&["--url", &url], None);

@@ -39,13 +39,14 @@ fn leads_to(route: &RouteConfig, listen: &Listen) -> bool {
 
 /// Whether a server with this host and port is a listener of this machine. Other names of the machine are not known here.
 fn is_at(server: &Endpoint, listener: SocketAddr) -> bool {
-    let is_loopback =
-        |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let host = server.host();
-    let is_same = host.parse() == Ok(listener.ip());
     let ip = listener.ip();
-    server.port() == listener.port()
-        && (is_same || is_loopback(host) && (ip.is_unspecified() || ip.is_loopback() && host == "localhost"))
+    let is_there = match server.host().parse::<IpAddr>() {
+        // 0.0.0.0 takes IPv4 only, [::] both.
+        Ok(host) if host.is_loopback() && ip.is_unspecified() => ip.is_ipv6() || host.is_ipv4(),
+        Ok(host) => host == ip,
+        Err(_) => server.host() == "localhost" && (ip.is_unspecified() || ip.is_loopback()),
+    };
+    server.port() == listener.port() && is_there
 }
 
 #[cfg(test)]
@@ -66,6 +67,10 @@ mod tests {
             ("tcp:127.0.0.1:6379", "valkey://localhost", true),
             ("tcp:0.0.0.0:6379", "redis://127.0.0.1:6379", true),
             ("tcp:[::1]:6379", "valkey://[::1]:6379", true),
+            ("tcp:[::]:6379", "valkey://[::1]:6379", true),
+            ("tcp:[::]:6379", "valkey://127.0.0.1:6379", true),
+            ("tcp:0.0.0.0:6379", "valkey://localhost", true),
+            ("tcp:0.0.0.0:6379", "valkey://[::1]:6379", false),
             ("tcp:127.0.0.1:6379", "valkey://127.0.0.1:6380", false),
             ("tcp:127.0.0.1:6379", "valkey://10.0.0.7:6379", false),
             ("tcp:127.0.0.1:6379", "valkey+sentinel://127.0.0.1:6379/localhost", false),

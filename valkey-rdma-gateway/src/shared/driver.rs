@@ -44,6 +44,8 @@ pub(super) struct Driver<'a> {
     /// When it is time to look for a reply that the server owes, and whether the log says that there is one.
     watch: Interval,
     is_silent: bool,
+    /// When something last came from the server, or the connection was made.
+    heard: Instant,
 }
 
 /// How a connection ended.
@@ -77,6 +79,7 @@ impl<'a> Driver<'a> {
             idle_ticks: 0,
             watch,
             is_silent: false,
+            heard: Instant::now(),
         }
     }
 
@@ -111,8 +114,11 @@ impl<'a> Driver<'a> {
     /// Logs that the server does not answer, and that it does again. The connection may stay: over TCP nothing ends it.
     fn report_silence(&mut self) {
         let (key, server) = (&self.shared.key, self.shared.standing.server());
-        let owed = self.shared.owed_for(Instant::now());
-        let is_silent = owed > SILENT;
+        let now = Instant::now();
+        // The command may have waited for this connection, and a long reply may be on its way.
+        let owed = self.shared.owed_for(now).min(now.saturating_duration_since(self.heard));
+        // While clients leave too much unread, nothing is read from the server.
+        let is_silent = owed > SILENT && self.slow.is_none();
         match (std::mem::replace(&mut self.is_silent, is_silent), is_silent) {
             (false, true) => {
                 let owed_ms = owed.as_millis();
@@ -167,6 +173,7 @@ impl<'a> Driver<'a> {
                 Poll::Ready(Ok(0)) => return Poll::Ready("the server closed it".to_owned()),
                 Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
                 Poll::Ready(Ok(_)) => {
+                    self.heard = Instant::now();
                     if let Err(error) = self.pass_on() {
                         return Poll::Ready(format!("the server broke the protocol: {error}"));
                     }
@@ -211,7 +218,7 @@ impl<'a> Driver<'a> {
             }
             // Of a long reply only the end is here, and no error is that long.
             if !std::mem::take(&mut self.begun) {
-                self.shared.note(&self.replies[frame..self.scanned], now);
+                self.shared.standing.note(&self.replies[frame..self.scanned], now);
             }
             complete += 1;
             frame = self.scanned;

@@ -4,19 +4,13 @@ use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use valkey_rdma_gateway::{Config, Limits, Share};
+use valkey_rdma_gateway::{Limits, Share};
 use valkey_rdma_mock::{Mock, MockCluster, MockServer};
 
 use crate::scripted::{Scripted, expect};
-use crate::support::{Running, cluster_config, config, encode, get, mock_with, start, text};
-
-/// A gateway, and where its health is served.
-async fn with_health(mut config: Config) -> (Running, SocketAddr) {
-    config.metrics = Some("127.0.0.1:0".parse().unwrap());
-    let running = start(&config).await;
-    let addr = running.gateway.metrics_addr().unwrap();
-    (running, addr)
-}
+use crate::support::{
+    Running, cluster_config, config, encode, get, mock_with, text, until, until_health, with_health,
+};
 
 async fn in_front_of(url: &str) -> (Running, SocketAddr) {
     with_health(config(url, Share::Auto, Limits::default())).await
@@ -27,17 +21,6 @@ async fn answer_ping(connection: &mut TcpStream) {
     connection.write_all(b"+PONG\r\n").await.unwrap();
 }
 
-/// Asks until the server is reported as it should be: an answer is kept for a second.
-async fn until(addr: SocketAddr, status: &str) -> String {
-    loop {
-        let answer = get(addr, "/health").await;
-        if answer.starts_with(&format!("HTTP/1.1 {status} ")) {
-            return answer;
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
 #[tokio::test]
 async fn an_idle_gateway_knows_whether_its_server_is_there() {
     for is_rdma in [true, false] {
@@ -45,7 +28,7 @@ async fn an_idle_gateway_knows_whether_its_server_is_there() {
         let (_running, addr) = in_front_of(if is_rdma { &rdma } else { &tcp }).await;
         assert!(get(addr, "/health").await.ends_with("\r\n\r\nok\n"));
         drop(server);
-        let answer = until(addr, "503").await;
+        let answer = until_health(addr, "503").await;
         assert!(answer.contains("\r\n\r\ncannot reach "), "{answer}");
     }
 }
@@ -53,20 +36,22 @@ async fn an_idle_gateway_knows_whether_its_server_is_there() {
 #[tokio::test]
 async fn a_server_that_reads_its_data_is_not_healthy() {
     let mock = MockServer::start().await;
-    mock.on("PING").error("LOADING wait").times(1);
+    let loading = mock.on("PING").error("LOADING wait");
     let (gateway, addr) = in_front_of(mock.tcp_url()).await;
-    let answer = until(addr, "503").await;
+    let answer = until_health(addr, "503").await;
     assert!(answer.contains("LOADING wait"), "{answer}");
-    until(addr, "200").await;
+    loading.times(0);
+    until_health(addr, "200").await;
 
     mock.on("GET").error("LOADING wait").times(1);
-    mock.on("PING").error("LOADING wait").times(1);
+    let loading = mock.on("PING").error("LOADING wait");
     let mut client = gateway.client().await;
     assert_eq!(client.say("GET k").await, "-LOADING wait");
-    let answer = until(addr, "503").await;
+    let answer = until_health(addr, "503").await;
     assert!(answer.contains("LOADING wait"), "{answer}");
+    loading.times(0);
     // Without another command.
-    until(addr, "200").await;
+    until_health(addr, "200").await;
     assert_eq!(client.say("GET k").await, "(nil)");
 }
 
@@ -82,7 +67,7 @@ async fn a_server_that_comes_back_is_found_again() {
         answer.starts_with("HTTP/1.1 503 ") && answer.contains("cannot reach valkey://127.0.0.1:"),
         "{answer}"
     );
-    let found = tokio::spawn(until(addr, "200"));
+    let found = tokio::spawn(until_health(addr, "200"));
     let mut connection = server.accept_raw().await;
     answer_ping(&mut connection).await;
     found.await.unwrap();
@@ -117,7 +102,7 @@ async fn a_server_that_does_not_answer_is_not_healthy_while_it_is_asked() {
     assert!(asked.await.unwrap().ends_with("\r\n\r\nok\n"));
 
     // The next attempt is not answered. It uses the same connection.
-    let asked = tokio::spawn(until(addr, "503"));
+    let asked = tokio::spawn(until_health(addr, "503"));
     expect(&mut connection, &encode(["PING"])).await;
     let answer = get(addr, "/health").await;
     assert!(answer.contains("did not answer within"), "{answer}");
@@ -133,14 +118,14 @@ async fn a_server_that_owes_a_reply_for_long_is_asked_on_another_connection() {
     client.command("GET k").await;
     let mut shared = server.accept().await;
     expect(&mut shared, &encode(["GET", "k"])).await;
-    let asked = tokio::spawn(until(addr, "503"));
+    let asked = tokio::spawn(until_health(addr, "503"));
     let mut probe = server.accept_raw().await;
     let answer = asked.await.unwrap();
     assert!(answer.contains("did not answer within"), "{answer}");
     answer_ping(&mut probe).await;
     shared.write_all(b"+V\r\n").await.unwrap();
     client.expect_bytes(b"+V\r\n").await;
-    until(addr, "200").await;
+    until_health(addr, "200").await;
 }
 
 #[tokio::test]
@@ -160,9 +145,9 @@ async fn a_server_that_requires_a_login_is_there() {
 async fn probes_do_not_show_in_the_counters() {
     let (server, rdma, _) = mock_with(Mock::new()).await;
     let (running, addr) = in_front_of(&rdma).await;
-    until(addr, "200").await;
+    until_health(addr, "200").await;
     drop(server);
-    until(addr, "503").await;
+    until_health(addr, "503").await;
     for counter in ["connects", "connect_failures", "connections_lost", "logins_refused", "commands_private"]
     {
         let metrics = get(addr, "/metrics").await;
@@ -180,7 +165,7 @@ async fn a_probe_leaves_its_place_to_clients() {
     let mut limits = Limits::default();
     limits.upstreams = 2;
     let (running, addr) = with_health(config(&rdma, Share::Auto, limits)).await;
-    until(addr, "200").await;
+    until_health(addr, "200").await;
     let (mut plain, mut blocked) = (running.client().await, running.client().await);
     assert_eq!(plain.say("GET k").await, "(nil)");
     assert_eq!(blocked.say("WATCH k").await, "OK");
@@ -225,7 +210,7 @@ async fn a_server_that_has_room_again_is_found_without_a_command() {
     refuse_for_want_of_room(server.accept_raw().await).await;
     client.expect_bytes(FULL).await;
     let _connection = server.accept().await;
-    until(addr, "200").await;
+    until_health(addr, "200").await;
 }
 
 #[tokio::test]
@@ -234,7 +219,7 @@ async fn a_probe_of_a_cluster_leaves_its_place_to_clients() {
     let mut limits = Limits::default();
     limits.upstreams = 2;
     let (running, addr) = with_health(cluster_config(mocks.urls(), limits)).await;
-    until(addr, "200").await;
+    until_health(addr, "200").await;
     let (mut one, mut other) = (running.client().await, running.client().await);
     one.command("BLPOP one 0").await;
     running.until("gateway_connections", |connections| connections == 2).await;
@@ -270,7 +255,7 @@ async fn an_idle_gateway_in_front_of_a_cluster_knows_whether_a_node_is_there() {
     for node in 0..3 {
         mocks.kill(node).await;
     }
-    let answer = until(addr, "503").await;
+    let answer = until_health(addr, "503").await;
     assert!(answer.contains("\r\n\r\ncannot reach "), "{answer}");
 }
 
@@ -287,13 +272,42 @@ async fn a_node_that_closes_the_connection_is_not_the_last_one_asked() {
 
     // The error is that of the last one.
     let last = node.url.split_once("://").unwrap().1.to_owned();
-    let asked = tokio::spawn(until(addr, "503"));
+    let asked = tokio::spawn(until_health(addr, "503"));
     drop(connection);
     drop(silent.accept_raw().await);
     drop(node.accept_raw().await);
     let answer = asked.await.unwrap();
     let (_, why) = answer.split_once("cannot reach ").unwrap();
     assert!(why.split_once(": ").unwrap().1.contains(&last), "{answer}");
+}
+
+/// Also if the gateway has a connection to the other one.
+#[tokio::test]
+async fn a_node_that_is_not_ready_is_not_the_last_one_asked() {
+    let (first, second) = (Scripted::start().await, Scripted::start().await);
+    let urls = vec![first.url.clone(), second.url.clone()];
+    let (_running, addr) = with_health(cluster_config(urls, Limits::default())).await;
+    let asked = tokio::spawn(get(addr, "/health"));
+    let mut kept = first.accept_raw().await;
+    answer_ping(&mut kept).await;
+    assert!(asked.await.unwrap().ends_with("\r\n\r\nok\n"));
+
+    let asks = tokio::spawn(until(addr, "/health", "asks until it is aborted"));
+    let loading = async |connection: &mut TcpStream| {
+        expect(connection, &encode(["PING"])).await;
+        connection.write_all(b"-LOADING wait\r\n").await.unwrap();
+    };
+    loading(&mut kept).await;
+    loading(&mut first.accept_raw().await).await;
+    let mut connection = second.accept_raw().await;
+    let answers = tokio::spawn(async move {
+        loop {
+            answer_ping(&mut connection).await;
+        }
+    });
+    until_health(addr, "200").await;
+    asks.abort();
+    answers.abort();
 }
 
 #[tokio::test]
@@ -317,7 +331,7 @@ async fn each_server_is_asked_about_by_its_address() {
     both.routes.extend(config(&away, Share::Auto, Limits::default()).routes);
     let (_gateway, addr) = with_health(both).await;
     drop(gone);
-    until(addr, "503").await;
+    until_health(addr, "503").await;
     let path = |url: &str| format!("/health/{}", url.split_once("://").unwrap().1);
     assert!(get(addr, &path(&there)).await.ends_with("\r\n\r\nok\n"));
     assert!(get(addr, &path(&away)).await.starts_with("HTTP/1.1 503 "));

@@ -1,6 +1,5 @@
 //! What operators do: reload, stop, look.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
@@ -14,7 +13,7 @@ use valkey_rdma_mock::Mock;
 
 use crate::scripted::{Scripted, expect};
 use crate::support::{
-    Client, PATIENCE, advance, config, encode, gateway, get, mock_with, socket_path, start, text,
+    Client, PATIENCE, advance, config, encode, gateway, get, mock_with, socket_path, start, text, until,
 };
 
 #[tokio::test]
@@ -127,16 +126,6 @@ async fn a_reload_that_fails_is_in_the_metrics_until_one_succeeds() {
     running.gateway.reload(&wrong, &mut Activation::default()).await.expect_err("out of range");
     assert!(failed(1).await);
     assert_eq!(running.client().await.say("PING").await, "PONG", "the configuration before it holds");
-}
-
-/// Asks until the answer has this text.
-async fn until(addr: SocketAddr, path: &str, expected: &str) {
-    let answered = async {
-        while !get(addr, path).await.contains(expected) {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(PATIENCE, answered).await.unwrap_or_else(|_| panic!("{path} does not show {expected:?}"));
 }
 
 #[tokio::test]

@@ -1,26 +1,14 @@
 //! Servers that are connected and not ready: `/health` says so as long as they do.
 
+use std::net::SocketAddr;
+
 use valkey_rdma_gateway::{Limits, Share};
 use valkey_rdma_mock::{MockCluster, MockServer, Reply};
 
-use crate::support::{Running, cluster_config, config, get, start};
+use crate::support::{Running, cluster_config, config, get, until_health, with_health};
 
-/// Waits until `/health` has this status: an answer is kept for a second.
-async fn until(running: &Running, status: &str) -> String {
-    let addr = running.gateway.metrics_addr().unwrap();
-    loop {
-        let answer = get(addr, "/health").await;
-        if answer.starts_with(&format!("HTTP/1.1 {status} ")) {
-            return answer;
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn in_front_of(mock: &MockServer) -> Running {
-    let mut config = config(mock.tcp_url(), Share::Auto, Limits::default());
-    config.metrics = Some("127.0.0.1:0".parse().unwrap());
-    start(&config).await
+async fn in_front_of(mock: &MockServer) -> (Running, SocketAddr) {
+    with_health(config(mock.tcp_url(), Share::Auto, Limits::default())).await
 }
 
 fn role(role: &str) -> Reply {
@@ -30,33 +18,34 @@ fn role(role: &str) -> Reply {
 #[tokio::test]
 async fn a_primary_that_was_demoted_is_not_healthy() {
     let mock = MockServer::start().await;
-    mock.on("ROLE").reply(role("slave")).times(1);
-    mock.on("ROLE").reply(role("master"));
-    let gateway = in_front_of(&mock).await;
+    let role_is = mock.on("ROLE").reply(role("slave"));
+    let (gateway, addr) = in_front_of(&mock).await;
     let mut client = gateway.client().await;
     assert_eq!(client.say("GET k").await, "(nil)");
-    until(&gateway, "200").await;
+    until_health(addr, "200").await;
     mock.on("SET").error("READONLY You can't write against a read only replica.").times(1);
     // The error is the second of a pipeline: each reply is looked at.
     client.command("GET k").await;
     assert!(client.say("SET k v").await.starts_with("(nil)"));
     assert!(crate::support::text(&client.reply().await).starts_with("-READONLY "));
-    let answer = until(&gateway, "503").await;
+    let answer = until_health(addr, "503").await;
     assert!(answer.contains("answers -READONLY: its role is slave"), "{answer}");
-    until(&gateway, "200").await;
+    role_is.reply(role("master"));
+    until_health(addr, "200").await;
 }
 
 #[tokio::test]
 async fn a_node_whose_cluster_is_down_is_not_healthy() {
     let mock = MockServer::start().await;
     mock.on("GET").error("CLUSTERDOWN The cluster is down").times(1);
-    mock.on("CLUSTER").reply(Reply::bulk("cluster_state:fail\r\ncluster_slots_assigned:16384\r\n")).times(1);
-    mock.on("CLUSTER").reply(Reply::bulk("cluster_state:ok\r\n"));
-    let gateway = in_front_of(&mock).await;
+    let state =
+        mock.on("CLUSTER").reply(Reply::bulk("cluster_state:fail\r\ncluster_slots_assigned:16384\r\n"));
+    let (gateway, addr) = in_front_of(&mock).await;
     assert_eq!(gateway.client().await.say("GET k").await, "-CLUSTERDOWN The cluster is down");
-    let answer = until(&gateway, "503").await;
+    let answer = until_health(addr, "503").await;
     assert!(answer.contains("answers -CLUSTERDOWN: CLUSTER INFO says cluster_state:fail"), "{answer}");
-    until(&gateway, "200").await;
+    state.reply(Reply::bulk("cluster_state:ok\r\n"));
+    until_health(addr, "200").await;
 }
 
 /// A user who may run scripts could make them say so.
@@ -65,9 +54,9 @@ async fn an_error_alone_does_not_make_a_server_unhealthy() {
     let mock = MockServer::start().await;
     mock.on("GET").error("CLUSTERDOWN said a script");
     mock.on("CLUSTER").error("NOPERM no permission");
-    let gateway = in_front_of(&mock).await;
+    let (gateway, addr) = in_front_of(&mock).await;
     assert_eq!(gateway.client().await.say("GET k").await, "-CLUSTERDOWN said a script");
-    assert!(get(gateway.gateway.metrics_addr().unwrap(), "/health").await.ends_with("\r\n\r\nok\n"));
+    assert!(get(addr, "/health").await.ends_with("\r\n\r\nok\n"));
 }
 
 #[tokio::test]
@@ -77,15 +66,14 @@ async fn a_cluster_that_is_down_is_not_healthy() {
     let down = "cluster_state:fail\r\n";
     let mut limits = Limits::default();
     limits.offline_ms = 100;
-    let mut config = cluster_config(mocks.urls(), limits);
-    config.metrics = Some("127.0.0.1:0".parse().unwrap());
-    let gateway = start(&config).await;
+    let config = cluster_config(mocks.urls(), limits);
+    let (gateway, addr) = with_health(config).await;
     let reply = gateway.client().await.say("GET k").await;
     assert!(reply.starts_with("-CLUSTERDOWN "), "{reply}");
     mocks.answer(0, "cluster|info", Some(Reply::bulk(down)));
-    let answer = until(&gateway, "503").await;
+    let answer = until_health(addr, "503").await;
     assert!(answer.contains("CLUSTER INFO says cluster_state:fail"), "{answer}");
     mocks.answer(0, "get", None);
     mocks.answer(0, "cluster|info", None);
-    until(&gateway, "200").await;
+    until_health(addr, "200").await;
 }

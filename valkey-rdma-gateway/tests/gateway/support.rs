@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use valkey_rdma_gateway::{Activation, Config, Gateway, Limits, Listen, RouteConfig, Share};
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_resp::{Decoder, Protocol, Value};
@@ -83,6 +83,14 @@ pub(crate) async fn in_front_of(url: &str, limits: impl FnOnce(&mut Limits)) -> 
     start(&config(url, Share::Auto, chosen)).await
 }
 
+/// A gateway, and where its health is served.
+pub(crate) async fn with_health(mut config: Config) -> (Running, std::net::SocketAddr) {
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let running = start(&config).await;
+    let addr = running.gateway.metrics_addr().unwrap();
+    (running, addr)
+}
+
 /// The gateway's whole answer to a request over HTTP.
 pub(crate) async fn get(addr: std::net::SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(addr).await.expect("connects");
@@ -90,6 +98,25 @@ pub(crate) async fn get(addr: std::net::SocketAddr, path: &str) -> String {
     let mut reply = String::new();
     timeout(PATIENCE, stream.read_to_string(&mut reply)).await.expect("in time").expect("text");
     reply
+}
+
+/// Asks until the answer has this text, and returns it.
+pub(crate) async fn until(addr: std::net::SocketAddr, path: &str, expected: &str) -> String {
+    let answered = async {
+        loop {
+            let answer = get(addr, path).await;
+            if answer.contains(expected) {
+                return answer;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, answered).await.unwrap_or_else(|_| panic!("{path} does not show {expected:?}"))
+}
+
+/// Asks until `/health` has this status: an answer is kept for a second.
+pub(crate) async fn until_health(addr: std::net::SocketAddr, status: &str) -> String {
+    until(addr, "/health", &format!("HTTP/1.1 {status} ")).await
 }
 
 /// Lets time pass, on a runtime of one thread.

@@ -250,6 +250,6 @@ async fn a_server_that_accepts_and_never_registers_is_said_to_have_accepted() {
         accepted
     };
     let (connected, _silent) = tokio::join!(connector.connect(Purpose::Shared), accepting);
-    let cause = connected.err().expect("nothing is registered").cause;
+    let cause = connected.expect_err("nothing is registered").cause;
     assert!(matches!(cause, ConnectCause::Deadline { connected: true, .. }), "{cause:?}");
 }
