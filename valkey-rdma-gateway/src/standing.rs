@@ -4,7 +4,7 @@
 //! `/health` asks the server about its state.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
@@ -19,8 +19,9 @@ pub(crate) struct Standing {
     server: String,
     /// A node of a cluster may be a replica.
     is_cluster: bool,
-    /// Some error came, and its end has not: for all other replies this is one look.
-    is_open: AtomicBool,
+    /// In milliseconds since `origin`: from then on a reply may be the end of such errors. Until then this is one look for all others.
+    next_end: AtomicU64,
+    origin: Instant,
     seen: Mutex<[Seen; 3]>,
 }
 
@@ -103,7 +104,8 @@ enum Change {
 
 impl Standing {
     pub(crate) fn new(server: String, is_cluster: bool) -> Self {
-        Self { server, is_cluster, is_open: AtomicBool::new(false), seen: Mutex::default() }
+        let (next_end, origin) = (AtomicU64::new(NEVER), Instant::now());
+        Self { server, is_cluster, next_end, origin, seen: Mutex::default() }
     }
 
     /// The server, as it is shown.
@@ -129,7 +131,8 @@ impl Standing {
 
     fn changes(&self, reply: &[u8], now: Instant) -> Vec<Change> {
         let complaint = Complaint::of(reply);
-        if complaint.is_none() && !self.is_open.load(Ordering::Relaxed) {
+        let next_end = self.next_end.load(Ordering::Relaxed);
+        if complaint.is_none() && (next_end == NEVER || self.millis(now) < next_end) {
             return Vec::new();
         }
         let mut changes = Vec::new();
@@ -145,8 +148,14 @@ impl Standing {
                 changes.push(Change::Ended(other));
             }
         }
-        self.is_open.store(seen.iter().any(|seen| seen.last.is_some()), Ordering::Relaxed);
+        let ends = Complaint::ALL.into_iter().zip(seen.iter());
+        let ends = ends.filter_map(|(complaint, seen)| Some(self.millis(seen.last? + complaint.quiet())));
+        self.next_end.store(ends.min().unwrap_or(NEVER), Ordering::Relaxed);
         changes
+    }
+
+    fn millis(&self, moment: Instant) -> u64 {
+        u64::try_from(moment.saturating_duration_since(self.origin).as_millis()).unwrap_or(NEVER)
     }
 
     /// What `/health` has to ask the server about. Whether a replica is what its clients expect is not known: it counts as wrong for as
@@ -168,6 +177,9 @@ impl Standing {
         lock(&self.seen)[complaint as usize].is_doubted = false;
     }
 }
+
+/// Stands for no moment.
+const NEVER: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {

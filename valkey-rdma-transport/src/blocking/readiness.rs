@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use crate::wake_fd::WakeFd;
@@ -11,6 +12,8 @@ use crate::wake_fd::WakeFd;
 #[derive(Debug)]
 pub(super) struct Readiness {
     fd: Arc<WakeFd>,
+    /// A thread found no turn, and has lowered the descriptor.
+    is_contended: AtomicBool,
 }
 
 impl Readiness {
@@ -18,12 +21,24 @@ impl Readiness {
         // The program has the descriptor, and may read from it although it should not.
         let fd = WakeFd::nonblocking()?;
         fd.raise();
-        Ok(Self { fd })
+        Ok(Self { fd, is_contended: AtomicBool::new(false) })
     }
 
     /// Another try is worth it, for all that is known here.
     pub(super) fn raise(&self) {
         self.fd.raise();
+    }
+
+    /// Another thread has the turn: a try is worth it when that ends.
+    pub(super) fn wait_for_turn(&self) {
+        self.is_contended.store(true, Ordering::SeqCst);
+    }
+
+    /// The turn of this thread has ended. Others that found none try again.
+    pub(super) fn end_turn(&self) {
+        if self.is_contended.swap(false, Ordering::SeqCst) {
+            self.fd.raise();
+        }
     }
 
     /// Runs one try. If there is nothing to do, the descriptor is not readable until there is.

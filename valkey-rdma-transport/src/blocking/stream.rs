@@ -183,52 +183,67 @@ impl Shared {
         lock(&self.settings)
     }
 
-    /// Runs `step` until it is ready, as the settings allow.
-    fn run<T>(
+    /// Runs `step` until it is ready, as the settings allow, in the turn of this thread.
+    fn run<H, T>(
         &self,
-        settings: Settings,
-        timeout: Option<Duration>,
+        half: &Mutex<H>,
+        timeout: impl FnOnce(&Settings) -> Option<Duration>,
         readiness: &Readiness,
-        mut step: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
+        mut step: impl FnMut(&mut H, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> io::Result<T> {
-        if settings.nonblocking {
+        let settings = *self.settings();
+        let mut half = turn(half, settings, readiness)?;
+        let mut step = |cx: &mut Context<'_>| step(&mut half, cx);
+        let done = if settings.nonblocking {
             let _entered = self.handle.enter();
-            return match readiness.attempt(step) {
-                Poll::Ready(done) => done,
-                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-            };
+            readiness.attempt(step).map(Some)
+        } else {
+            // A limit beyond what the clock can say is none.
+            let deadline = timeout(&settings).and_then(|limit| Instant::now().checked_add(limit));
+            Poll::Ready(wait(&self.handle, deadline, poll_fn(&mut step)))
+        };
+        drop(half);
+        // A stream that waited woke this thread in place of the descriptor.
+        if done.is_ready() {
+            readiness.raise();
         }
-        // A limit beyond what the clock can say is none.
-        let deadline = timeout.and_then(|limit| Instant::now().checked_add(limit));
-        // What the system calls of a socket return when their time is up.
-        let done = wait(&self.handle, deadline, poll_fn(|cx| step(cx)));
-        // The stream has woken this thread in place of the descriptor.
-        readiness.raise();
-        done.unwrap_or(Err(io::ErrorKind::WouldBlock.into()))
+        readiness.end_turn();
+        match done {
+            Poll::Ready(Some(done)) => done,
+            // What the system calls of a socket return when their time is up, too.
+            Poll::Ready(None) | Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
     }
 
     fn read(&self, room: &mut [u8]) -> io::Result<usize> {
         if room.is_empty() {
             return Ok(0);
         }
-        let settings = *self.settings();
-        let mut reader = turn(&self.reader, settings)?;
-        self.run(settings, settings.read_timeout, &self.readable, |cx| {
-            let read = |cx: &mut Context<'_>| {
-                let mut room = ReadBuf::new(room);
-                Pin::new(&mut *reader).poll_read(cx, &mut room).map_ok(|()| room.filled().len())
-            };
-            self.read_shut.unless_set(cx, read).map(|read| read.unwrap_or(Ok(0)))
-        })
+        self.run(
+            &self.reader,
+            |settings| settings.read_timeout,
+            &self.readable,
+            |reader, cx| {
+                let read = |cx: &mut Context<'_>| {
+                    let mut room = ReadBuf::new(room);
+                    Pin::new(&mut *reader).poll_read(cx, &mut room).map_ok(|()| room.filled().len())
+                };
+                self.read_shut.unless_set(cx, read).map(|read| read.unwrap_or(Ok(0)))
+            },
+        )
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let settings = *self.settings();
-        let mut writer = turn(&self.writer, settings)?;
-        self.run(settings, settings.write_timeout, &self.writable, |cx| {
-            let written = self.write_shut.unless_set(cx, |cx| Pin::new(&mut *writer).poll_write(cx, bytes));
-            written.map(|written| written.unwrap_or(Err(io::ErrorKind::BrokenPipe.into())))
-        })
+        self.run(
+            &self.writer,
+            |settings| settings.write_timeout,
+            &self.writable,
+            |writer, cx| {
+                let written =
+                    self.write_shut.unless_set(cx, |cx| Pin::new(&mut *writer).poll_write(cx, bytes));
+                written.map(|written| written.unwrap_or(Err(io::ErrorKind::BrokenPipe.into())))
+            },
+        )
     }
 
     /// Delivers what was written, and disconnects. The connection's own deadlines end it.
@@ -337,14 +352,25 @@ fn not_zero(limit: Option<Duration>) -> io::Result<Option<Duration>> {
 }
 
 /// Takes the turn of this thread in one direction.
-fn turn<T>(half: &Mutex<T>, settings: Settings) -> io::Result<MutexGuard<'_, T>> {
+fn turn<'a, H>(
+    half: &'a Mutex<H>,
+    settings: Settings,
+    readiness: &Readiness,
+) -> io::Result<MutexGuard<'a, H>> {
     if !settings.nonblocking {
         return Ok(lock(half));
     }
-    match half.try_lock() {
-        Ok(half) => Ok(half),
-        Err(TryLockError::Poisoned(half)) => Ok(half.into_inner()),
-        Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+    let turn = readiness.attempt(|_| match half.try_lock() {
+        Ok(half) => Poll::Ready(half),
+        Err(TryLockError::Poisoned(half)) => Poll::Ready(half.into_inner()),
+        Err(TryLockError::WouldBlock) => {
+            readiness.wait_for_turn();
+            Poll::Pending
+        }
+    });
+    match turn {
+        Poll::Ready(half) => Ok(half),
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 
@@ -357,6 +383,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::sync::mpsc;
     use std::thread;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
     use crate::blocking::Listener;
@@ -386,5 +414,10 @@ mod tests {
         });
         let tried = tried.recv_timeout(Duration::from_secs(60)).expect("it does not wait");
         assert_eq!(tried, [Err(io::ErrorKind::WouldBlock); 2]);
+        // A program that waits for the descriptors does not try again and again.
+        for fd in [client.readable_fd(), client.writable_fd()] {
+            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            assert_eq!(poll(&mut fds, Some(&Timespec::default())).expect("polls"), 0);
+        }
     }
 }
