@@ -119,6 +119,12 @@ pub(crate) async fn until_health(addr: std::net::SocketAddr, status: &str) -> St
     until(addr, "/health", &format!("HTTP/1.1 {status} ")).await
 }
 
+/// Asks until `/health` is 503 for this reason. On a busy machine another may come first: an attempt that takes longer than answers wait.
+pub(crate) async fn until_unhealthy(addr: std::net::SocketAddr, reason: &str) {
+    let answer = until(addr, "/health", reason).await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+}
+
 /// Lets time pass, on a runtime of one thread.
 pub(crate) async fn advance(seconds: u64) {
     tokio::time::pause();
