@@ -9,17 +9,18 @@ use crate::listen::Listen;
 
 /// The listener of route `start` that its commands reach again, through other routes or at once.
 pub(super) fn circle(routes: &[RouteConfig], start: usize) -> Option<&Listen> {
-    let mut reached = routes.get(start)?;
-    // A circle that does not lead back to this route is that of another one.
-    for _ in routes {
-        let (next, listen) = routes.iter().enumerate().find_map(|(number, route)| {
-            let listen = route.listen.iter().find(|listen| leads_to(reached, listen))?;
-            Some((number, listen))
-        })?;
-        if next == start {
-            return Some(listen);
+    let mut reached = vec![start];
+    let mut looked_at = 0;
+    while let Some(from) = reached.get(looked_at).and_then(|&number| routes.get(number)) {
+        looked_at += 1;
+        for (number, route) in routes.iter().enumerate() {
+            match route.listen.iter().find(|listen| leads_to(from, listen)) {
+                Some(listen) if number == start => return Some(listen),
+                // A circle that does not lead back to `start` is that of another route.
+                Some(_) if !reached.contains(&number) => reached.push(number),
+                _ => {}
+            }
         }
-        reached = &routes[next];
     }
     None
 }
@@ -88,6 +89,15 @@ mod tests {
             route("tcp:127.0.0.1:20", "valkey://127.0.0.1:1"),
         ];
         let error = Config::parse(&both.concat()).unwrap_err();
+        assert_eq!(error.each().len(), 2, "{error}");
+        // The second node of the cluster leads back.
+        let seeds = "server = [\"valkey://127.0.0.1:20\", \"valkey://127.0.0.1:30\"]\ncluster = true\n";
+        let nodes = [
+            format!("[[route]]\nlisten = [\"tcp:127.0.0.1:1\"]\n{seeds}"),
+            route("tcp:127.0.0.1:20", "valkey://10.0.0.7"),
+            "[[route]]\nlisten = [\"tcp:127.0.0.1:30\"]\nserver = \"valkey://127.0.0.1:1\"\n".to_owned(),
+        ];
+        let error = Config::parse(&nodes.concat()).unwrap_err();
         assert_eq!(error.each().len(), 2, "{error}");
         let chain = [
             route("tcp:127.0.0.1:1", "valkey://127.0.0.1:20"),
