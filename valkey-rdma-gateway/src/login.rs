@@ -2,11 +2,11 @@
 
 use std::env;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use valkey_rdma_client::{Endpoint, Error};
+use valkey_rdma_program::password_in_file;
 
 use crate::error::{GatewayError, without_login};
 
@@ -62,34 +62,13 @@ fn read_below(credentials: Option<&Path>, file: &Path) -> Result<String, Gateway
         Some(credentials) => credentials.join(file),
         None => file.to_owned(),
     };
-    let text = if path.is_relative() { Err(io::Error::other(NO_CREDENTIALS)) } else { contents(&path) };
+    let text =
+        if path.is_relative() { Err(io::Error::other(NO_CREDENTIALS)) } else { password_in_file(&path) };
     text.map_err(|source| GatewayError::Password { path, source })
-}
-
-/// The file without the end of its last line.
-fn contents(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    // A path that names something else must not fill the memory.
-    File::open(path)?.take(LONGEST + 1).read_to_string(&mut text)?;
-    let line = text.strip_suffix('\n').unwrap_or(&text);
-    let line = line.strip_suffix('\r').unwrap_or(line);
-    let problem = if line.is_empty() {
-        "it is empty"
-    } else if line.contains(['\n', '\r', '\0']) {
-        "it is more than one line: it must hold the password alone"
-    } else if text.len() as u64 > LONGEST {
-        "it is longer than 4096 bytes: it must hold the password alone"
-    } else {
-        return Ok(line.to_owned());
-    };
-    Err(io::Error::other(problem))
 }
 
 const NO_CREDENTIALS: &str = "CREDENTIALS_DIRECTORY is not set, below which relative paths are: set LoadCredential= in the unit of \
     systemd, or give an absolute path";
-/// Most bytes of a password file.
-const LONGEST: u64 = 4096;
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,13 +2,14 @@
 //!
 //! [`version!`] is the text of `--version`. [`generate`] writes man pages and shell completions, if the command line asks for them.
 //! [`complain`] reports an error in one line, made by [`error_chain`] or [`refusal`]. [`Style`] is for terminals.
-//! [`Interrupt`] receives Ctrl-C; [`ReservedFile`] finds out early whether results can be written.
+//! [`password_in_environment`] and [`password_in_file`] look for a password. [`Interrupt`] receives Ctrl-C; [`ReservedFile`] finds out early whether results can be written.
 
 #![forbid(unsafe_code)]
 
 mod errors;
 mod generate;
 mod interrupt;
+mod password;
 mod reserved;
 mod style;
 mod version;
@@ -16,6 +17,7 @@ mod version;
 pub use errors::{complain, error_chain, refusal};
 pub use generate::generate;
 pub use interrupt::Interrupt;
+pub use password::{PASSWORD_VARIABLES, password_in_environment, password_in_file};
 pub use reserved::ReservedFile;
 pub use style::Style;
 #[doc(hidden)]

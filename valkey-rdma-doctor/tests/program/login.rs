@@ -42,9 +42,15 @@ async fn a_password_comes_from_a_variable_or_a_file() {
     let from_file = ["--url", &url, "--user", "default", "--password-file", path];
     let (status, out, err) = run(&from_file, Some(("VALKEY_RDMA_PASSWORD", "another")));
     assert_eq!(status, Some(0), "{out}{err}");
-    std::fs::write(&file, "").unwrap();
-    let (status, _, err) = run(&from_file, None);
-    assert!(status == Some(2) && err.contains("it must hold one line") && err.contains(path), "{err}");
+    for (text, problem) in [
+        (String::new(), "it is empty"),
+        ("s3cret\nmore\n".to_owned(), "it is more than one line"),
+        ("x".repeat(5000), "it is longer than 4096 bytes"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let (status, _, err) = run(&from_file, None);
+        assert!(status == Some(2) && err.contains(problem) && err.contains(path), "{err}");
+    }
     std::fs::remove_file(&file).unwrap();
     let (status, _, err) = run(&["--url", &url, "--user", "app"], None);
     assert!(status == Some(2) && err.contains("--user needs a password"), "{err}");

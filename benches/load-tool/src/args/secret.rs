@@ -7,10 +7,9 @@ use std::fmt;
 pub(crate) struct Password(String);
 
 impl Password {
-    /// The first of the variables that is set and not empty: ours, then those of valkey-cli.
+    /// That of the [variables](valkey_rdma_program::PASSWORD_VARIABLES).
     pub(super) fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Option<Password> {
-        let names = ["VALKEY_RDMA_PASSWORD", "VALKEYCLI_AUTH", "REDISCLI_AUTH"];
-        names.into_iter().filter_map(variable).find(|password| !password.is_empty()).map(Password)
+        valkey_rdma_program::password_in_environment(variable).map(Password)
     }
 
     /// The password itself. Mind where you print it.

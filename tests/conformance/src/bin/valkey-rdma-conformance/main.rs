@@ -13,7 +13,7 @@ use valkey_rdma_conformance::client::Subject;
 use valkey_rdma_conformance::report::{self, Table};
 use valkey_rdma_conformance::server::{Login, Target, without_login};
 use valkey_rdma_conformance::{Case, Known, Record, client, server};
-use valkey_rdma_program::{Interrupt, ReservedFile};
+use valkey_rdma_program::{Interrupt, ReservedFile, password_in_environment};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -54,11 +54,9 @@ async fn test_server(args: &ServerArgs) -> Result<ExitCode, String> {
     test(&without_login(url), &cases, &known, &table, &args.report, run).await
 }
 
-/// The user of `--user`, with the password of the first variable that is set and not empty: ours, then those of valkey-cli.
+/// The user of `--user`, with the password in the environment.
 fn login_beside_the_url(user: Option<&str>) -> Result<Option<Login>, String> {
-    let names = ["VALKEY_RDMA_PASSWORD", "VALKEYCLI_AUTH", "REDISCLI_AUTH"];
-    let set = names.into_iter().filter_map(|name| std::env::var(name).ok());
-    match set.into_iter().find(|password| !password.is_empty()) {
+    match password_in_environment(|name| std::env::var(name).ok()) {
         Some(password) => Ok(Some(Login::new(user.map(str::to_owned), password))),
         None if user.is_some() => Err("--user needs a password: set VALKEY_RDMA_PASSWORD".to_owned()),
         None => Ok(None),
