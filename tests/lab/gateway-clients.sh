@@ -2,7 +2,8 @@
 # Unmodified clients through a Unix socket of the gateway to a real Valkey: valkey-cli, valkey-benchmark, redis-py and valkey-py (blocking
 # and asyncio), ioredis and iovalkey, hiredis, libvalkey and redis-rs. On the host the gateway reaches the server over TCP; inside the lab, over RDMA.
 #
-# usage: tests/lab/gateway-clients.sh LAB             on the host; fetches the Python and Node clients into LAB/clients
+# usage: tests/lab/gateway-clients.sh LAB             on the host; fetches the clients into LAB/clients
+#        tests/lab/gateway-clients.sh LAB fetch       on the host; does no more than that
 #        ./dev lab tests/lab/gateway-clients.sh LAB   in the lab, once the clients have been fetched
 #        valkey-rdma-cluster-faults --valkey LAB/valkey/9.1 -- tests/lab/gateway-clients.sh LAB
 #                                                     the same in front of a cluster, which that program starts; two of its primaries
@@ -17,7 +18,7 @@ here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
 . "$here/packages.sh"
 bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
-[ $# -eq 1 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || [ "${2:-}" = fetch ] || { sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lab=$(readlink -f "$1")
 server=$lab/valkey/9.1
 clients=$lab/clients
@@ -49,6 +50,7 @@ if ! [ -x "$clients/libvalkey" ]; then
     need_packages gcc libc6-dev make libhiredis-dev
     quietly "building the clients in C" build_c
 fi
+[ $# -eq 1 ] || exit 0
 
 work=$(mktemp -d)
 # shellcheck disable=SC2317 # called by the trap
