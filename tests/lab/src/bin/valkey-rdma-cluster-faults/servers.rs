@@ -169,6 +169,18 @@ impl Servers {
             && !failing)
     }
 
+    /// Removes what the primaries hold: a slot that moves must not be large.
+    pub(crate) async fn empty(&self) -> Result<(), String> {
+        for shard in 0..SHARDS {
+            let flush = async || {
+                let (primary, _) = self.shard(shard).await?;
+                self.ask(primary, &["FLUSHALL"]).await.map(|_| true)
+            };
+            until("the cluster is empty", flush).await?;
+        }
+        Ok(())
+    }
+
     /// The node that is the primary of the shard that had these slots at the start, and its replica.
     pub(crate) async fn shard(&self, shard: usize) -> Result<(usize, usize), String> {
         let members = [shard, shard + SHARDS];
