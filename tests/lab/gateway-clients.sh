@@ -52,32 +52,18 @@ if ! [ -x "$clients/libvalkey" ]; then
 fi
 [ $# -eq 1 ] || exit 0
 
-work=$(mktemp -d)
-# shellcheck disable=SC2317 # called by the trap
-stop() {
-    kill "${gateway:-}" "${valkey:-}" 2>/dev/null || true
-    wait
-    rm -rf "$work"
-}
-trap stop EXIT
+work_folder
 port=7501
 cluster=()
 if [ -n "${VALKEY_RDMA_TEST_CLUSTER:-}" ]; then
     IFS=, read -ra urls <<<"$VALKEY_RDMA_TEST_CLUSTER"
     cluster=(--cluster)
-elif [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
-    start_valkey "$server" "10.0.0.1:$port" "$work/server.log"
-    urls=("rdma://10.0.0.1:$port")
 else
-    "$server/valkey-server" --port $port --save "" --logfile "$work/server.log" >/dev/null &
-    valkey=$!
-    wait_for_log "$work/server.log" "Ready to accept connections" "$valkey"
-    urls=("valkey://127.0.0.1:$port")
+    start_server "$server" $port "$work/server.log"
+    urls=("$url")
 fi
 socket=$work/socket
-"$bin/valkey-rdma-gateway" --listen "unix:$socket" "${urls[@]/#/--server=}" "${cluster[@]}" >"$work/gateway.out" 2>"$work/gateway.err" &
-gateway=$!
-wait_for_log "$work/gateway.out" "ready unix" "$gateway"
+start_gateway unix --listen "unix:$socket" "${urls[@]/#/--server=}" "${cluster[@]}"
 
 cat >"$work/blocking.py" <<'PYTHON'
 import importlib, sys, threading
