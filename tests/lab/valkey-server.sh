@@ -49,11 +49,9 @@ work_folder() {
 
 # shellcheck disable=SC2317 # called by the trap
 stop() {
-    # A server in an endless script takes no other signal.
+    # A server in an endless script takes no other signal. Bash reports what was killed.
     # shellcheck disable=SC2046 # process ids
-    kill -KILL $(jobs -p) 2>/dev/null || true
-    # Bash reports what was killed.
-    wait 2>/dev/null
+    { kill -KILL $(jobs -p) || true; wait; } 2>/dev/null
     rm -rf "$work"
 }
 
