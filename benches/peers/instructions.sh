@@ -10,24 +10,10 @@ server=$VALKEY_RDMA_LAB_DIR/valkey/9.1
 address=10.0.0.1
 log=/tmp/instructions-server.log
 
-. "$(dirname "$(readlink -f "$0")")/../../tests/lab/valkey-server.sh"
+here=$(dirname "$(readlink -f "$0")")
+. "$here/callgrind.sh"
+. "$here/../../tests/lab/valkey-server.sh"
 start_valkey "$server" "$address" "$log"
-
-# executed COMMAND...: instructions of a whole run.
-executed() {
-    local output
-    output=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null "$@" 2>&1) || { echo "$output" >&2; return 1; }
-    sed -n 's/.*Collected : //p' <<<"$output"
-}
-
-# per_request REQUESTS COMMAND...: start and end cancel out between a short and a longer run.
-per_request() {
-    local requests=$1 short long
-    shift
-    short=$(executed "$@" -n "$requests")
-    long=$(executed "$@" -n $((3 * requests)))
-    echo $(((long - short) / (2 * requests)))
-}
 
 ours=("$programs/valkey-rdma-benchmark" -u "rdma://$address:6379?protocol=resp2&timeout=60s" -d 3 -t get --populate all --csv)
 theirs=("$server/valkey-benchmark" --rdma -h "$address" -p 6379 -d 3 -t get --csv)

@@ -4,6 +4,7 @@
 #
 # usage: benches/peers/routing.sh PROGRAMS     PROGRAMS is the folder of this project's built programs
 set -euo pipefail
+. "$(dirname "$(readlink -f "$0")")/callgrind.sh"
 programs=$1
 
 declare -a servers
@@ -15,21 +16,6 @@ start() {
     servers+=($!)
 }
 
-# executed COMMAND...: instructions of a whole run.
-executed() {
-    local output
-    output=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null "$@" 2>&1) || { echo "$output" >&2; return 1; }
-    sed -n 's/.*Collected : //p' <<<"$output"
-}
-
-# per_request COMMAND...: start and end cancel out between a short and a longer run.
-per_request() {
-    local short long
-    short=$(executed "$@" -n "$requests")
-    long=$(executed "$@" -n $((3 * requests)))
-    echo $(((long - short) / (2 * requests)))
-}
-
 requests=${REQUESTS:-10000}
 one=7100 three=7110
 start "$one" 1
@@ -38,9 +24,9 @@ load=("$programs/valkey-rdma-benchmark" -d 3 -t get -c 1 -r 1000 --populate miss
 printf '%-6s %8s %9s %12s   %s\n' tasks client cluster "three nodes" "cluster - client"
 for tasks in 1 50; do
     shape=(--tasks-per-connection "$tasks")
-    client=$(per_request "${load[@]}" -u "valkey://127.0.0.1:$one?timeout=60s" "${shape[@]}")
-    cluster=$(per_request "${load[@]}" -u "valkey://127.0.0.1:$one?timeout=60s" --cluster "${shape[@]}")
-    nodes=$(per_request "${load[@]}" -u "valkey://127.0.0.1:$three?timeout=60s" --cluster "${shape[@]}")
+    client=$(per_request "$requests" "${load[@]}" -u "valkey://127.0.0.1:$one?timeout=60s" "${shape[@]}")
+    cluster=$(per_request "$requests" "${load[@]}" -u "valkey://127.0.0.1:$one?timeout=60s" --cluster "${shape[@]}")
+    nodes=$(per_request "$requests" "${load[@]}" -u "valkey://127.0.0.1:$three?timeout=60s" --cluster "${shape[@]}")
     percent=$(awk "BEGIN { printf \"%.1f\", 100 * ($cluster - $client) / $client }")
     printf '%-6s %8s %9s %12s   %s (%s %%)\n' "$tasks" "$client" "$cluster" "$nodes" $((cluster - client)) "$percent"
 done

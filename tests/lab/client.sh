@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The client's tests against a real server over RDMA, to be run inside the lab.
+# Tests against a real server over RDMA, to be run inside the lab.
 #
 # usage: ./dev lab tests/lab/client.sh LINE TEST_BINARY [ARGUMENTS...]     LINE is 9.1 or 8.1
 #
-# The binary is the client's test "client", as `cargo test -p valkey-rdma-client --all-features --no-run` names it, or
-# any other program: it finds the server's URL in VALKEY_RDMA_TEST_SERVER.
+# The binary is the client's test "client", as `cargo test -p valkey-rdma-client --all-features --no-run` names it; or
+# "unchanged_programs" of valkey-rdma-scenarios, with --test-threads=1; or any other program. It finds the server's URL in
+# VALKEY_RDMA_TEST_SERVER.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"

@@ -9,10 +9,10 @@
 # shellcheck disable=SC2317 # Functions are called by name.
 set -uo pipefail
 here=$(dirname "$(readlink -f "$0")")
+. "$here/valkey-server.sh"
 
 # The node that runs alone: its port is the third.
 far() {
-    . "$here/valkey-server.sh"
     cd "$(mktemp -d)" || exit
     start_valkey "$VALKEY_RDMA_LAB_DIR/valkey/$2" 10.0.0.1:7602 server.log --bind 10.0.0.1 --cluster-enabled yes \
         --cluster-node-timeout 5000 --repl-diskless-sync-delay 0
@@ -26,10 +26,7 @@ near() {
     local programs=$1 line=$2 rule="protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff action trap"
     shift 2
     reached() { "$VALKEY_RDMA_LAB_DIR/valkey/$line/valkey-cli" -h 10.0.0.1 -p 7602 PING >/dev/null 2>&1; }
-    until reached; do
-        [ "$SECONDS" -lt 900 ] || { echo "the far node does not answer" >&2; exit 1; }
-        sleep 0.2
-    done
+    until_true reached || { echo "the far node does not answer" >&2; exit 1; }
     [ $# -gt 0 ] || set -- --tasks 100 --rate 200 --seconds 20 --events nothing,partition,nothing
     "$programs/valkey-rdma-cluster-faults" --valkey "$VALKEY_RDMA_LAB_DIR/valkey/$line" --rdma --bind 10.0.0.2 --far 10.0.0.1 \
         --node-timeout 5000 --mend "tc qdisc del dev d0 clsact" \

@@ -10,6 +10,7 @@
 # shellcheck disable=SC2317 # Functions are called by name.
 set -uo pipefail
 here=$(dirname "$(readlink -f "$0")")
+. "$here/valkey-server.sh"
 
 failed=0
 
@@ -25,15 +26,6 @@ expect() {
         printf 'FAILED  %s: status %s, expected %s with %q; it printed:\n%s\n' "$*" "$got" "$status" "$text" "$out"
         failed=1
     fi
-}
-
-# until_true COMMAND...: the deadline only ends what hangs; on a busy machine a step takes minutes.
-until_true() {
-    local deadline=$((SECONDS + 900))
-    until "$@"; do
-        [ "$SECONDS" -lt "$deadline" ] || return 1
-        sleep 0.2
-    done
 }
 
 # As a user is: without the capabilities that make root exempt from limits.
@@ -75,7 +67,6 @@ machine() {
 
 server() {
     echo "== a real server"
-    . "$here/valkey-server.sh"
     start_valkey "$VALKEY_RDMA_LAB_DIR/valkey/9.1" 10.0.0.1 /tmp/doctor-server.log
     "$doctor" --url rdma://10.0.0.1:6379
     expect 0 "register" "$doctor" --url rdma://10.0.0.1:6379

@@ -15,33 +15,17 @@ bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
 server=$(readlink -f "$1")/valkey/9.1
 rounds=${2:-3}
 port=7401
-work=$(mktemp -d)
-# shellcheck disable=SC2317 # called by the trap
-stop() {
-    kill "${gateway:-}" "${valkey:-}" 2>/dev/null || true
-    wait
-    rm -rf "$work"
-}
-trap stop EXIT
+work_folder
 
 ways=(tcp gateway-unix gateway-tcp)
 cases=(1:1:20000 50:1:200000 50:16:1000000)
 if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
-    start_valkey "$server" "10.0.0.1:$port" "$work/server.log"
-    url=rdma://10.0.0.1:$port
     ways+=(rdma)
     cases=(1:1:500 50:1:5000 50:16:20000)
-else
-    "$server/valkey-server" --port $port --save "" --logfile "$work/server.log" >/dev/null &
-    valkey=$!
-    wait_for_log "$work/server.log" "Ready to accept connections" "$valkey"
-    url=valkey://127.0.0.1:$port
 fi
+start_server "$server" $port "$work/server.log"
 [ -z "${VALKEY_RDMA_GATEWAY_CASES:-}" ] || read -ra cases <<<"$VALKEY_RDMA_GATEWAY_CASES"
-"$bin/valkey-rdma-gateway" --listen "unix:$work/socket" --listen tcp:127.0.0.1:$((port + 1)) --server "$url" \
-    >"$work/gateway.out" 2>"$work/gateway.err" &
-gateway=$!
-wait_for_log "$work/gateway.out" "ready tcp" "$gateway"
+start_gateway tcp --listen "unix:$work/socket" --listen tcp:127.0.0.1:$((port + 1)) --server "$url"
 
 # ticks PROCESS: its CPU time in hundredths of a second.
 ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'; }

@@ -2,7 +2,8 @@
 # Unmodified clients through a Unix socket of the gateway to a real Valkey: valkey-cli, valkey-benchmark, redis-py and valkey-py (blocking
 # and asyncio), ioredis and iovalkey, hiredis, libvalkey and redis-rs. On the host the gateway reaches the server over TCP; inside the lab, over RDMA.
 #
-# usage: tests/lab/gateway-clients.sh LAB             on the host; fetches the Python and Node clients into LAB/clients
+# usage: tests/lab/gateway-clients.sh LAB             on the host; fetches the clients into LAB/clients
+#        tests/lab/gateway-clients.sh LAB fetch       on the host; does no more than that
 #        ./dev lab tests/lab/gateway-clients.sh LAB   in the lab, once the clients have been fetched
 #        valkey-rdma-cluster-faults --valkey LAB/valkey/9.1 -- tests/lab/gateway-clients.sh LAB
 #                                                     the same in front of a cluster, which that program starts; two of its primaries
@@ -17,7 +18,7 @@ here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
 . "$here/packages.sh"
 bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
-[ $# -eq 1 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || [ "${2:-}" = fetch ] || { sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lab=$(readlink -f "$1")
 server=$lab/valkey/9.1
 clients=$lab/clients
@@ -49,33 +50,20 @@ if ! [ -x "$clients/libvalkey" ]; then
     need_packages gcc libc6-dev make libhiredis-dev
     quietly "building the clients in C" build_c
 fi
+[ $# -eq 1 ] || exit 0
 
-work=$(mktemp -d)
-# shellcheck disable=SC2317 # called by the trap
-stop() {
-    kill "${gateway:-}" "${valkey:-}" 2>/dev/null || true
-    wait
-    rm -rf "$work"
-}
-trap stop EXIT
+work_folder
 port=7501
 cluster=()
 if [ -n "${VALKEY_RDMA_TEST_CLUSTER:-}" ]; then
     IFS=, read -ra urls <<<"$VALKEY_RDMA_TEST_CLUSTER"
     cluster=(--cluster)
-elif [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
-    start_valkey "$server" "10.0.0.1:$port" "$work/server.log"
-    urls=("rdma://10.0.0.1:$port")
 else
-    "$server/valkey-server" --port $port --save "" --logfile "$work/server.log" >/dev/null &
-    valkey=$!
-    wait_for_log "$work/server.log" "Ready to accept connections" "$valkey"
-    urls=("valkey://127.0.0.1:$port")
+    start_server "$server" $port "$work/server.log"
+    urls=("$url")
 fi
 socket=$work/socket
-"$bin/valkey-rdma-gateway" --listen "unix:$socket" "${urls[@]/#/--server=}" "${cluster[@]}" >"$work/gateway.out" 2>"$work/gateway.err" &
-gateway=$!
-wait_for_log "$work/gateway.out" "ready unix" "$gateway"
+start_gateway unix --listen "unix:$socket" "${urls[@]/#/--server=}" "${cluster[@]}"
 
 cat >"$work/blocking.py" <<'PYTHON'
 import importlib, sys, threading

@@ -14,29 +14,18 @@ server=$(readlink -f "$1")/valkey/9.1
 clients=${2:-10000}
 port=7601
 ulimit -n $((clients + 5000))
-work=$(mktemp -d)
-# shellcheck disable=SC2317 # called by the trap
-stop() {
-    kill "${gateway:-}" "${valkey:-}" 2>/dev/null || true
-    wait
-    rm -rf "$work"
-}
-trap stop EXIT
+work_folder
 
-"$server/valkey-server" --port $port --save "" --logfile "$work/server.log" >/dev/null &
-valkey=$!
-wait_for_log "$work/server.log" "Ready to accept connections" "$valkey"
+start_server "$server" $port "$work/server.log"
 cat >"$work/gateway.toml" <<TOML
 [[route]]
 listen = ["unix:$work/socket"]
-server = "valkey://127.0.0.1:$port"
+server = "$url"
 [limits]
 clients = $((clients + 1000))
 unread_bytes = 4194304
 TOML
-"$bin/valkey-rdma-gateway" --config "$work/gateway.toml" >"$work/gateway.out" 2>"$work/gateway.err" &
-gateway=$!
-wait_for_log "$work/gateway.out" "ready unix" "$gateway"
+start_gateway unix --config "$work/gateway.toml"
 
 resident() { awk '$1 == "VmRSS:" { print $2 }' "/proc/$gateway/status"; }
 others() {

@@ -6,33 +6,15 @@
 # PROGRAMS is the folder of the workspace's built programs.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/valkey-server.sh"
-programs=$1
+bin=$1
 server=$VALKEY_RDMA_LAB_DIR/valkey/${2:-9.1}
 ip=127.0.0.1 scheme=valkey
 [ -z "${VALKEY_RDMA_LAB_OUT:-}" ] || { ip=10.0.0.1 scheme=rdma; }
 
-work=$(mktemp -d)
-started=()
-# shellcheck disable=SC2317 # called by the trap
-stop() {
-    kill -KILL "${started[@]}" 2>/dev/null || true
-    # Bash reports what was killed.
-    wait 2>/dev/null
-    rm -rf "$work"
-}
-trap stop EXIT
+work_folder
 
 # node PORT [FLAG...]: starts a server.
-node() {
-    if [ $scheme = rdma ]; then
-        start_valkey "$server" "$ip:$1" "$work/$1.log" --bind $ip --dir "$work" "${@:2}"
-    else
-        "$server/valkey-server" --port "$1" --save "" --logfile "$work/$1.log" --dir "$work" "${@:2}" >/dev/null &
-        valkey=$!
-        wait_for_log "$work/$1.log" "Ready to accept connections" "$valkey"
-    fi
-    started+=("$valkey")
-}
+node() { start_server "$server" "$1" "$work/$1.log" --bind $ip --dir "$work" "${@:2}"; }
 
 # ask PORT COMMAND...: a server or a Sentinel, over TCP.
 ask() { "$server/valkey-cli" -h $ip -p "$@"; }
@@ -56,17 +38,13 @@ for port in 7694 7695 7696; do
     printf '%s\n' "port $port" "bind $ip" "protected-mode no" "sentinel monitor mymaster $ip 7691 2" \
         "sentinel down-after-milliseconds mymaster 1000" "sentinel failover-timeout mymaster 5000" >"$work/$port.conf"
     "$server/valkey-server" "$work/$port.conf" --sentinel >/dev/null &
-    started+=($!)
 done
 know() { ask "$1" SENTINEL MASTER mymaster | paste - - | grep -E '^num-(slaves|other-sentinels)' | tr '\t\n' '= '; }
 for port in 7694 7695 7696; do
     expect "num-slaves=1 num-other-sentinels=2 " know $port
 done
 
-"$programs/valkey-rdma-gateway" --listen "unix:$work/gateway" --server "$scheme+sentinel://$ip:7694,$ip:7695,$ip:7696/mymaster" \
-    >"$work/gateway.out" 2>"$work/gateway.err" &
-started+=($!)
-wait_for_log "$work/gateway.out" "ready unix" $!
+start_gateway unix --listen "unix:$work/gateway" --server "$scheme+sentinel://$ip:7694,$ip:7695,$ip:7696/mymaster"
 expect OK through SET key before
 expect before ask 7692 GET key
 

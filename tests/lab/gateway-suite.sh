@@ -21,37 +21,17 @@ units=("$@")
 [ $# -gt 0 ] || units=(type/string type/incr type/list type/hash type/set type/zset type/stream type/stream-cgroups expire scan multi
     pubsub pubsubshard tracking keyspace scripting)
 
-work=$(mktemp -d)
-# shellcheck disable=SC2317 # called by the trap
-stop() {
-    # A server in an endless script takes no other signal.
-    kill -KILL "${gateway:-}" "${valkey:-}" 2>/dev/null || true
-    wait
-    rm -rf "$work"
-}
-trap stop EXIT
+work_folder
 
 port=7301
 # restart: a server and a gateway without a past, because a test that fails leaves its settings behind.
 restart() {
-    local flags=(--enable-debug-command yes --enable-protected-configs yes --dir "$work") url=valkey://127.0.0.1:$port
     kill -KILL "${gateway:-}" "${valkey:-}" 2>/dev/null || true
     # Bash reports what was killed.
     wait 2>/dev/null
-    rm -f "$work"/server.log "$work"/gateway.out
-    if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
-        # The TCP port is that of the suite's direct runs.
-        start_valkey "$server" "10.0.0.1:$port" "$work/server.log" "${flags[@]}"
-        url=rdma://10.0.0.1:$port
-    else
-        "$server/valkey-server" --port $port --save "" --logfile "$work/server.log" "${flags[@]}" >/dev/null &
-        valkey=$!
-        wait_for_log "$work/server.log" "Ready to accept connections" "$valkey"
-    fi
-    "$bin/valkey-rdma-gateway" --listen tcp:127.0.0.1:$((port + 1)) --server "$url" --share "${VALKEY_RDMA_GATEWAY_SHARE:-auto}" \
-        >"$work/gateway.out" 2>"$work/gateway.err" &
-    gateway=$!
-    wait_for_log "$work/gateway.out" "ready tcp" "$gateway"
+    # Over TCP, the suite's direct runs use the same port.
+    start_server "$server" $port "$work/server.log" --enable-debug-command yes --enable-protected-configs yes --dir "$work"
+    start_gateway tcp --listen tcp:127.0.0.1:$((port + 1)) --server "$url" --share "${VALKEY_RDMA_GATEWAY_SHARE:-auto}"
 }
 
 # run PORT UNIT RESULTS: the tests of a unit, one line each: ok, err or skip, and the name.

@@ -10,11 +10,11 @@ fetch_kernel() {
     local package version
     refresh_lists
     # The metapackage names the real one, such as linux-image-6.1.0-40-amd64.
-    package=$(apt-cache depends linux-image-amd64 | awk '$1 == "Depends:" && $2 ~ /^linux-image-[0-9]/ { print $2; exit }')
+    package=$(one_at_a_time apt-cache depends linux-image-amd64 | awk '$1 == "Depends:" && $2 ~ /^linux-image-[0-9]/ { print $2; exit }')
     [ -n "$package" ] || { echo "apt knows no kernel below linux-image-amd64"; return 1; }
     cd "$work"
     # As root, apt would drop to a user who may not write here.
-    apt-get -q -o APT::Sandbox::User=root download "$package"
+    one_at_a_time apt-get -q -o APT::Sandbox::User=root download "$package"
     dpkg -x ./*.deb root
     version=$(basename root/lib/modules/*)
     depmod -b root "$version"

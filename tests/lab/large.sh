@@ -6,15 +6,9 @@
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
-server=$1/valkey/9.1/valkey-server
 test=$2
-dir=$(mktemp -d)
-port=6397
+work_folder
 
-"$server" --bind 127.0.0.1 --port "$port" --save "" --dir "$dir" --logfile "$dir/log" >/dev/null &
-valkey=$!
-trap 'kill "$valkey" 2>/dev/null || true; wait "$valkey" || true; rm -r "$dir"' EXIT
-
-wait_for_log "$dir/log" "Ready to accept connections tcp" "$valkey"
-VALKEY_RDMA_TEST_SERVER=valkey://127.0.0.1:$port "$test" --ignored half_a_gibibyte | tee "$dir/output"
-grep -q "1 passed" "$dir/output" # and not 0, should the test ever get another name
+start_server "$1/valkey/9.1" 6397 "$work/log" --bind 127.0.0.1 --dir "$work"
+VALKEY_RDMA_TEST_SERVER=$url "$test" --ignored half_a_gibibyte | tee "$work/output"
+grep -q "1 passed" "$work/output" # and not 0, should the test ever get another name

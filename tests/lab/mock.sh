@@ -5,6 +5,7 @@
 # usage: mock.sh [PROGRAMS]     PROGRAMS is the folder of the workspace's built programs (default: target/release)
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
+. "$here/valkey-server.sh"
 programs=${1:-$here/../../target/release}
 client=$VALKEY_RDMA_LAB_DIR/valkey/9.1
 address=10.0.0.1
@@ -16,23 +17,13 @@ fail() {
     exit 1
 }
 
-# until_true SECONDS COMMAND...
-until_true() {
-    local deadline=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ "$SECONDS" -lt "$deadline" ] || fail "did not happen in time: $*"
-        sleep 0.2
-    done
-}
-
 # ended LIST: the number of valkey-benchmark's tests that have printed their result.
 ended() { tr '\r' '\n' <"$1" | grep -c 'requests per second'; }
 
 "$programs/examples/counter" "rdma://$address:6380" >"$log" 2>&1 &
 counter=$!
 over_tcp() { "$client/valkey-cli" -p 6380 VISIT lobby; }
-until_true 300 over_tcp >/dev/null 2>&1
+until_true over_tcp >/dev/null 2>&1 || fail "the counter does not answer over TCP"
 first=$(over_tcp) || fail "valkey-cli: exit status $?"
 second=$("$client/valkey-cli" --rdma -h $address -p 6380 VISIT lobby) || fail "valkey-cli --rdma: exit status $?"
 [ "$second" -eq $((first + 1)) ] || fail "the counter counted $first over TCP, then $second over RDMA"
@@ -42,7 +33,7 @@ echo "valkey-cli counted over TCP and over RDMA"
 
 "$programs/valkey-rdma-mock" --bind $address --port 6379 --tcp-port 6379 >"$log" 2>&1 &
 mock=$!
-until_true 300 grep -q 'ready valkey://' "$log"
+until_true grep -q 'ready valkey://' "$log" || fail "the mock is not ready"
 for transport in --rdma ""; do
     # shellcheck disable=SC2086 # One flag or none.
     "$client/valkey-benchmark" $transport -h $address -p 6379 -n 200 -c 5 -q >/tmp/benchmark.txt 2>&1 ||

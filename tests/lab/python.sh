@@ -8,23 +8,17 @@
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 top=$(readlink -f "$here/../..")
-. "$here/valkey-server.sh"
 version=$1
 env=$(readlink -f "$2")
 target=$(dirname "$env")
 shift 2
-log=/tmp/python-server.log
 
-start_valkey "$VALKEY_RDMA_LAB_DIR/valkey/$version" 10.0.0.1 "$log"
 cd "$top/valkey-rdma-python"
 export VALKEY_RDMA_MOCK=$target/debug/valkey-rdma-mock
 pytest=("$env/bin/python" -X dev -m pytest --quiet -p no:cacheprovider)
 status=0
-VALKEY_RDMA_TEST_URL=rdma://10.0.0.1:6379 "${pytest[@]}" --ignore tests/test_soak.py --ignore tests/test_cluster.py \
+"$here/client.sh" "$version" "${pytest[@]}" --ignore tests/test_soak.py --ignore tests/test_cluster.py \
     --deselect tests/test_processes.py::test_python_exits_with_work_in_flight "$@" || status=$?
-grep -iE "crash|assert|panic|warning" "$log" | tail -5 || true
-kill "$valkey"
-wait "$valkey" || true
 if [ $# -eq 0 ]; then
     "$here/cluster.sh" "$target/release" "$version" -- "${pytest[@]}" tests/test_cluster.py || status=$?
 fi

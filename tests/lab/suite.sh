@@ -4,6 +4,8 @@
 #
 # usage: suite.sh PROGRAMS TEST_BINARY...     PROGRAMS is the folder of the workspace's built programs
 set -uo pipefail
+here=$(dirname "$0")
+. "$here/times.sh"
 programs=$1
 shift
 
@@ -12,32 +14,38 @@ export VALKEY_RDMA_REAL_SERVER=$VALKEY_RDMA_LAB_DIR/valkey/9.1/valkey-server
 
 # The client's tests against both real servers, over RDMA. Half a gibibyte takes minutes here. 8.1.1 does not survive it
 # when it ends a connection itself (spec/peers.md): what makes it do that is left out.
-# shellcheck disable=SC2317 # called by `part`
+# shellcheck disable=SC2317 # called by `timed`
 real_servers() {
-    local client
-    client=$(dirname "$0")/client.sh
-    "$client" 9.1 "$1" --include-ignored --skip half_a --test-threads=2 &&
-        "$client" 8.1 "$1" --include-ignored --skip half_a --skip cache:: --skip come_back --test-threads=2
+    local client=$here/client.sh skip skipped=(--skip half_a)
+    # These bring their own servers, and run in `./dev test`.
+    for skip in runtimes:: connections_in_regular_use a_write_on_a_connection_that_the_server_has_closed \
+        a_connection_that_was_moved a_connection_that_the_server_closed the_error_of_a_missing_connection \
+        the_error_for_a_value_that_is_too_long; do
+        skipped+=(--skip "$skip")
+    done
+    "$client" 9.1 "$1" --include-ignored "${skipped[@]}" --test-threads=2 &&
+        "$client" 8.1 "$1" --include-ignored "${skipped[@]}" --skip cache:: --skip come_back --test-threads=2
 }
 
-# A cluster of six real servers: the client's tests that take one, then faults under load. Of the slots, a few move: each costs an
-# emulated processor a fifth of a second when it moves alone.
-# shellcheck disable=SC2317 # called by `part`
+# A cluster of six real servers: the client's tests that take one, then faults under load.
+# shellcheck disable=SC2317 # called by `timed`
 real_clusters() {
-    local line skip skipped=() cluster
-    cluster=$(dirname "$0")/cluster.sh
-    # These bring their own mocks, which show nothing new here.
-    for skip in failures:: silence:: redirects:: replicas:: ports:: events:: redis_rs:: follows_its_slot moves_with_its_slot survive_their_node \
-        begins_anew the_successor stays_with_its_node beside_a_key; do
+    local line skip skipped=() cluster=$here/cluster.sh
+    # These bring their own mocks, and run in `./dev test`.
+    for skip in failures:: silence:: redirects:: replicas:: ports:: events:: redis_rs:: scale:: \
+        large::{a_large_value,the_node_of,a_dedicated,the_shared,the_time_limit,a_blocking_read} \
+        pipelines::{commands_without,commands_of,commands_whose,writes_go,a_server} \
+        pubsub::{a_shard_channel,a_subscription,subscriptions,the_connection,nodes} \
+        scan::{a_scan_of,scans,a_scan_does,a_scan_that,a_slot,slots}; do
         skipped+=(--skip "$skip")
     done
     for line in 9.1 8.1; do
-        "$cluster" "$programs" "$line" -- "$1" --test-threads=2 "${skipped[@]}" && "$cluster" "$programs" "$line" || return
+        "$cluster" "$programs" "$line" --load -- "$1" --test-threads=2 "${skipped[@]}" || return
     done
 }
 
 # Sentinels and servers of both versions.
-# shellcheck disable=SC2317 # called by `part`
+# shellcheck disable=SC2317 # called by `timed`
 real_sentinels() {
     local line
     for line in 9.1 8.1; do
@@ -47,26 +55,16 @@ real_sentinels() {
 
 # Where the client finds keys, compared with the server's COMMAND GETKEYS. 8.1 looks for those of GEORADIUS elsewhere if its words make
 # no sense.
-# shellcheck disable=SC2317 # called by `part`
+# shellcheck disable=SC2317 # called by `timed`
 key_positions() {
-    "$(dirname "$0")/client.sh" 9.1 "$1" --ignored every_command_has_its_keys
-}
-
-failed=0
-times=()
-
-# part TITLE COMMAND...: a failed one does not stop the next.
-part() {
-    local begin=$SECONDS verdict=passed
-    "${@:2}" || { verdict=FAILED; failed=1; }
-    times+=("$(printf '%5d s  %-6s  %s' $((SECONDS - begin)) "$verdict" "$1")")
+    "$here/client.sh" 9.1 "$1" --ignored every_command_has_its_keys
 }
 
 # Those that need a device are ignored elsewhere; here they are the point. One at a time: the device is slow.
 # The rules of a shared queue need no device, and every order of their steps takes minutes here.
-# shellcheck disable=SC2317 # called by `part`
+# shellcheck disable=SC2317 # called by `timed`
 device_test() {
-    "$1" --include-ignored --test-threads=1 --skip tcp:: --skip unix:: --skip demux::
+    "$@" --include-ignored --test-threads=1 --skip tcp:: --skip unix:: --skip demux::
 }
 
 declare -A shared
@@ -75,34 +73,35 @@ for test in "$@"; do
     name=${name%-*}
     # What is about the emulated device alone shows nothing new here.
     case $name in
-        emulated_* | flood | wakeups) continue ;;
-        client) part "client, real servers" real_servers "$test"; continue ;;
-        cluster) part "client, real clusters" real_clusters "$test"; continue ;;
-        sentinel) part "client, real Sentinels" real_sentinels "$test"; continue ;;
-        valkey_rdma_client) part "client, key positions" key_positions "$test"; continue ;;
+        counts | descriptors | emulated_* | flood | lending_faults | wakeups) continue ;;
+        client) timed "client, real servers" real_servers "$test"; continue ;;
+        cluster) timed "client, real clusters" real_clusters "$test"; continue ;;
+        sentinel) timed "client, real Sentinels" real_sentinels "$test"; continue ;;
+        # The other unit tests need no device. Linked through rdma-sys, these compare our bindings with it.
+        valkey_rdma_transport) timed "$name" device_test "$test" verbs::; continue ;;
+        valkey_rdma_client) timed "client, key positions" key_positions "$test"; continue ;;
     esac
-    part "$name" device_test "$test"
+    timed "$name" device_test "$test"
     # Once more with completion queues that connections share. That is the same code in the build that links rdma-core.
     case $name in
         device_contract | device_leaks | stream | listener)
             [ -z "${shared[$name]:-}" ] || continue
             shared[$name]=yes
-            VALKEY_RDMA_TEST_SHARE=1 part "$name, shared queues" device_test "$test"
+            VALKEY_RDMA_TEST_SHARE=1 timed "$name, shared queues" device_test "$test"
             ;;
     esac
 done
 # Our mock and our load tool, rule by rule; what others do is in spec/conformance.md.
 export VALKEY_RDMA_BIN=$programs
-here=$(dirname "$0")
-part "conformance, mock" "$here/conformance.sh" mock --hostile --patience 15
-part "conformance, load tool" "$here/conformance.sh" client-ours --patience 90
-part "real clients, our servers" "$here/mock.sh" "$programs"
-part "C and Python over file descriptors" "$here/c-abi.sh" "$programs/libvalkey_rdma.so"
-part "clients of other languages, through the gateway" "$here/gateway-clients.sh" "$VALKEY_RDMA_LAB_DIR"
-part "real Sentinels, through the gateway" "$here/gateway-sentinel.sh" "$programs"
+timed "conformance, mock" "$here/conformance.sh" mock --hostile --patience 15
+timed "conformance, load tool" "$here/conformance.sh" client-ours --patience 90
+timed "real clients, our servers" "$here/mock.sh" "$programs"
+timed "C and Python over file descriptors" "$here/c-abi.sh" "$programs/libvalkey_rdma.so"
+timed "clients of other languages, through the gateway" "$here/gateway-clients.sh" "$VALKEY_RDMA_LAB_DIR"
+timed "real Sentinels, through the gateway" "$here/gateway-sentinel.sh" "$programs"
 # Far from full size, which takes half an hour: what grows with connections shows with these too.
 export VALKEY_RDMA_LAB_CHURN=${VALKEY_RDMA_LAB_CHURN:-200} VALKEY_RDMA_LAB_HELD=${VALKEY_RDMA_LAB_HELD:-50}
-part "proofs" "$programs/valkey-rdma-lab-proofs"
+timed "proofs" "$programs/valkey-rdma-lab-proofs"
 echo "== where the lab's time went"
-printf '%s\n' "${times[@]}"
-exit "$failed"
+print_times
+[ ${#failed[@]} -eq 0 ]

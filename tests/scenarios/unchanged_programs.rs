@@ -1,6 +1,6 @@
 //! Code that was written for TCP runs on a `Stream` unchanged: redis-rs's client, and tokio's copying in both directions.
 //!
-//! The server is our mock on the emulated device, or the one that `VALKEY_RDMA_TEST_URL` names
+//! The server is our mock on the emulated device, or the one that `VALKEY_RDMA_TEST_SERVER` names
 //! (`rdma://10.0.0.1:6379`).
 
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ struct Peer {
 }
 
 async fn peer() -> Peer {
-    let (url, mock) = match std::env::var("VALKEY_RDMA_TEST_URL") {
+    let (url, mock) = match std::env::var("VALKEY_RDMA_TEST_SERVER") {
         Ok(url) => (url, None),
         Err(_) => {
             let any = "127.0.0.1:0".parse().expect("an address");
@@ -32,13 +32,13 @@ async fn peer() -> Peer {
             (url, Some(mock))
         }
     };
-    let endpoint: Endpoint = url.parse().expect("VALKEY_RDMA_TEST_URL is a URL");
+    let endpoint: Endpoint = url.parse().expect("VALKEY_RDMA_TEST_SERVER is a URL");
     let device = match endpoint.transport() {
         Transport::Rdma => DeviceKind::Verbs,
         Transport::Emulated => DeviceKind::Emulated,
         other => panic!("{url}: {other} is not an RDMA device"),
     };
-    let host = endpoint.host().parse().expect("VALKEY_RDMA_TEST_URL has an address");
+    let host = endpoint.host().parse().expect("VALKEY_RDMA_TEST_SERVER has an address");
     Peer { url, device, addr: SocketAddr::new(host, endpoint.port()), _mock: mock }
 }
 

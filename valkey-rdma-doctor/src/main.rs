@@ -11,7 +11,6 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
 use valkey_rdma_client::Endpoint;
 use valkey_rdma_doctor::fabric;
 use valkey_rdma_doctor::machine::{self, Root, Wishes};
@@ -27,12 +26,9 @@ const FAILED: u8 = 1;
 const REFUSED: u8 = 2;
 
 fn main() -> ExitCode {
-    if let Some(status) = valkey_rdma_program::generate(Args::command()) {
-        return status;
-    }
-    let args = match Args::try_parse() {
+    let args: Args = match valkey_rdma_program::parse() {
         Ok(args) => args,
-        Err(error) => return refuse(&error),
+        Err(status) => return status,
     };
     // Before any thread is started: what those call counts too.
     if args.counts_system_calls()
@@ -126,16 +122,6 @@ fn show(report: &Report, subject: &str, conclusion: &str, json: bool) -> ExitCod
 fn print(text: &str) {
     let mut out = io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-/// Prints the help that was asked for, or in one line why the command line is wrong.
-fn refuse(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        print(&error.render().to_string());
-        return ExitCode::SUCCESS;
-    }
-    complain(&valkey_rdma_program::refusal(error));
-    ExitCode::from(REFUSED)
 }
 
 /// Reports an error in one line.

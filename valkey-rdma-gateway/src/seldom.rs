@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::inbox::lock;
 
 /// Lets one event through in a time: a second, unless it is given.
+#[derive(Debug)]
 pub(crate) struct Seldom {
     apart: Duration,
     /// When the last one passed, and how many were held back since.

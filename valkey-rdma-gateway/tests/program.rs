@@ -30,6 +30,14 @@ fn program(args: &[&str]) -> Command {
     command
 }
 
+#[test]
+fn a_wrong_flag_is_refused_in_one_line() {
+    let refused = program(&["--nosuch"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(text, "error: unexpected argument '--nosuch' found; see --help\n");
+}
+
 // The mock must answer while the test waits for the program.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_checks_reloads_reports_and_stops() {
@@ -43,7 +51,7 @@ async fn the_program_checks_reloads_reports_and_stops() {
     let checked = program(&["--config", file_name, "--check"]).output().unwrap();
     assert_eq!(checked.status.code(), Some(2), "{checked:?}");
     let mistakes = ["limits.clients = 0: at least 1", "it needs a [[route]] with an address to listen on"];
-    let lines = mistakes.map(|text| format!("valkey-rdma-gateway: {file_name}: configuration: {text}\n"));
+    let lines = mistakes.map(|text| format!("error: {file_name}: configuration: {text}\n"));
     assert_eq!(String::from_utf8_lossy(&checked.stderr), lines.concat());
     std::fs::write(&file, text(&socket)).unwrap();
     assert!(program(&["--config", file_name, "--check"]).status().unwrap().success());
@@ -239,7 +247,7 @@ async fn a_password_is_a_credential_is_read_again_and_is_never_logged() {
     let checked = gateway(&["--check"]).output().unwrap();
     assert_eq!(checked.status.code(), Some(2), "{checked:?}");
     let message = format!(
-        "valkey-rdma-gateway: {}: password_file {password:?}: No such file or directory (os error 2)\n",
+        "error: {}: password_file {password:?}: No such file or directory (os error 2)\n",
         config.display()
     );
     assert_eq!(String::from_utf8_lossy(&checked.stderr), message);

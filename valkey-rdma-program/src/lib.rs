@@ -1,6 +1,7 @@
 //! What the programs of valkey-rdma share.
 //!
-//! [`version!`] is the text of `--version`. [`generate`] writes man pages and shell completions, if the command line asks for them.
+//! [`version!`] is the text of `--version`. [`parse`] reads the command line; [`generate`] writes man pages and shell completions, if it asks
+//! for them.
 //! [`complain`] reports an error in one line, made by [`error_chain`] or [`refusal`]. [`Style`] is for terminals.
 //! [`password_in_environment`] and [`password_in_file`] look for a password. [`Interrupt`] receives Ctrl-C; [`ReservedFile`] finds out early whether results can be written.
 
@@ -9,6 +10,7 @@
 mod errors;
 mod generate;
 mod interrupt;
+mod parse;
 mod password;
 mod reserved;
 mod style;
@@ -17,6 +19,7 @@ mod version;
 pub use errors::{complain, error_chain, refusal};
 pub use generate::generate;
 pub use interrupt::Interrupt;
+pub use parse::parse;
 pub use password::{PASSWORD_VARIABLES, password_in_environment, password_in_file};
 pub use reserved::ReservedFile;
 pub use style::Style;

@@ -1,4 +1,4 @@
-"""Servers for the tests: the mock on the emulated device and on TCP, or the real one that VALKEY_RDMA_TEST_URL names."""
+"""Servers for the tests: the mock on the emulated device and on TCP, or the real one that VALKEY_RDMA_TEST_SERVER names."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ import pytest
 from valkey_rdma import Client, ClusterClient
 
 MOCK = os.environ.get("VALKEY_RDMA_MOCK", "valkey-rdma-mock")
-REAL = os.environ.get("VALKEY_RDMA_TEST_URL")
+REAL = os.environ.get("VALKEY_RDMA_TEST_SERVER")
 # Nodes of a real cluster, separated by commas.
 REAL_CLUSTER = os.environ.get("VALKEY_RDMA_TEST_CLUSTER")
 

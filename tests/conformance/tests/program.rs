@@ -35,6 +35,12 @@ fn error_of(args: &[&str]) -> String {
 }
 
 #[test]
+fn a_wrong_flag_is_refused() {
+    let error = error_of(&["server", "emulated://127.0.0.1:1", "--nosuch"]);
+    assert!(error.contains("unexpected argument '--nosuch'"), "{error}");
+}
+
+#[test]
 fn a_server_that_cannot_be_reached_has_no_verdict() {
     // A port that was free a moment ago, and that no listener may take: it is outside of the ephemeral range.
     let error = error_of(&["server", "emulated://127.0.0.1:1", "--patience", "1"]);

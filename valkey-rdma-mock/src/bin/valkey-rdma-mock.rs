@@ -1,11 +1,10 @@
 //! A mock Valkey server on RDMA and TCP, for tests and trials.
 
-use std::error::Error;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -14,7 +13,7 @@ use valkey_rdma_mock::faults::{self, Faults};
 use valkey_rdma_mock::{
     BindError, DeviceKind, Mock, MockCluster, Server, TransportConfig, TransportError, Transports, forward,
 };
-use valkey_rdma_program::Style;
+use valkey_rdma_program::{Style, complain, error_chain, parse};
 use valkey_rdma_transport::{Listener, Polling, SharedCq, device};
 
 /// A mock Valkey server on RDMA and TCP
@@ -147,30 +146,29 @@ fn faults_help() -> String {
 const DEFAULT_PORT: u16 = 6379;
 
 fn main() -> ExitCode {
-    if let Some(status) = valkey_rdma_program::generate(Options::command()) {
-        return status;
-    }
-    let options = match Options::try_parse() {
+    let options: Options = match parse() {
         Ok(options) => options,
-        Err(error) if error.use_stderr() => return fail(&one_line(&error), ExitCode::from(2)),
-        Err(help) => {
-            // Standard output may be a pipe that the reader has closed already.
-            let _ = help.print();
-            return ExitCode::SUCCESS;
-        }
+        Err(status) => return status,
     };
     if let Err(message) = options.check() {
-        return fail(message, ExitCode::from(2));
+        complain(message);
+        return ExitCode::from(2);
     }
     let filter = match EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env() {
         Ok(filter) => filter,
-        Err(error) => return fail(&format!("RUST_LOG: {error}"), ExitCode::from(2)),
+        Err(error) => {
+            complain(&format!("RUST_LOG: {error}"));
+            return ExitCode::from(2);
+        }
     };
     let colours = Style::of(&io::stderr()) == Style::Terminal;
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr).init();
     match runtime(&options).and_then(|runtime| runtime.block_on(run(options))) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => fail(&message, ExitCode::FAILURE),
+        Err(message) => {
+            complain(&message);
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -187,8 +185,8 @@ fn runtime(options: &Options) -> Result<Runtime, String> {
 
 async fn run(options: Options) -> Result<(), String> {
     // Before `ready` is printed: a signal may come at once after it.
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| describe(&error))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| describe(&error))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error_chain(&error))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error_chain(&error))?;
     let mut signalled = async || {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -292,7 +290,7 @@ async fn proxy(
     announce([format!("{scheme}://{}", listener.local_addr())].into_iter())?;
     tokio::select! {
         () = signalled() => Ok(()),
-        error = forward(listener, valkey) => Err(format!("{NO_LISTENER}: {}", describe(&error))),
+        error = forward(listener, valkey) => Err(format!("{NO_LISTENER}: {}", error_chain(&error))),
     }
 }
 
@@ -330,35 +328,7 @@ fn explain(error: &BindError) -> String {
         }
         _ => "",
     };
-    describe(error) + advice
-}
-
-/// An error and its causes in one line.
-fn describe(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
-}
-
-/// Clap's error text in one line, without the usage.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let text = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-    format!(
-        "{}; see --help",
-        text.trim_start_matches("error: ").trim_end_matches("For more information, try '--help'.").trim()
-    )
-}
-
-fn fail(message: &str, code: ExitCode) -> ExitCode {
-    // Nothing can be done if standard error is closed.
-    let _ = writeln!(io::stderr(), "error: {message}");
-    code
+    error_chain(error) + advice
 }
 
 #[cfg(test)]

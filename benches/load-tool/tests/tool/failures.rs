@@ -21,6 +21,7 @@ fn assert_one_line(output: &std::process::Output, status: i32, said: &str) {
 #[test]
 fn bad_flags_end_with_status_2() {
     assert_one_line(&tool(&["-t", "nothing"]), 2, "unknown test \"nothing\"");
+    assert_one_line(&tool(&["-c", "0"]), 2, "-c");
     assert_one_line(&tool(&["--url", "rdma://server", "--poll", "often"]), 2, "--poll");
     assert_one_line(&tool(&["--url", "valkey://server", "--poll", "busy"]), 2, "--poll");
     assert_one_line(&tool(&["--url", "valkey://server", "--pool", "-d", "8192"]), 2, "reached over TCP");

@@ -1,5 +1,7 @@
 //! The figures of one run, read from the output of the program.
 
+use valkey_rdma_testkit::csv_column;
+
 /// The figures, as far as the program measures them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
@@ -13,20 +15,16 @@ pub(crate) struct Figures {
 
 /// valkey-benchmark's CSV, which ours begins with: a header, then one line a test.
 pub(crate) fn read_csv(printed: &str) -> Result<Figures, String> {
-    let rows: Vec<Vec<&str>> = printed
-        .lines()
-        .filter(|line| line.starts_with('"'))
-        .map(|line| line.split(',').map(|cell| cell.trim_matches('"')).collect())
-        .collect();
-    let [head, values] = &rows[..] else {
-        return Err(format!("a header and one line of CSV are expected, not {printed:?}"));
+    let csv = printed.lines().filter(|line| line.starts_with('"')).collect::<Vec<_>>().join("\n");
+    let column = |name| match &csv_column(&csv, name)?[..] {
+        [cell] => cell.parse().map_err(|_| format!("{name} is not a number in {printed:?}")),
+        _ => Err(format!("a header and one line of CSV are expected, not {printed:?}")),
     };
-    let column = |name| {
-        let place = head.iter().position(|&cell| cell == name)?;
-        values.get(place)?.parse::<f64>().ok()
-    };
-    let rate = column("rps").ok_or_else(|| format!("no rate in {printed:?}"))?;
-    Ok(Figures { rate, p50: column("p50_latency_ms"), p99: column("p99_latency_ms") })
+    Ok(Figures {
+        rate: column("rps")?,
+        p50: column("p50_latency_ms").ok(),
+        p99: column("p99_latency_ms").ok(),
+    })
 }
 
 /// perftest's table of a bandwidth test: message length, iterations, peak and average MiB/s.

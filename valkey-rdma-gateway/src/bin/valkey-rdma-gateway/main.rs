@@ -7,14 +7,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use valkey_rdma_gateway::{Activation, Config, Gateway, GatewayError, Listen, RouteConfig, Share, notify};
-use valkey_rdma_program::Style;
+use valkey_rdma_program::{Style, complain, parse};
 
 /// Any Valkey client reaches a server over RDMA, through a local socket
 ///
@@ -108,10 +108,10 @@ impl Options {
 }
 
 fn main() -> ExitCode {
-    if let Some(status) = valkey_rdma_program::generate(Options::command()) {
-        return status;
-    }
-    let options = Options::parse();
+    let options: Options = match parse() {
+        Ok(options) => options,
+        Err(status) => return status,
+    };
     if let Some(Command::Top { address, once }) = &options.command {
         return top::run(address, *once)
             .map_or_else(|message| fail(&message, ExitCode::FAILURE), |()| ExitCode::SUCCESS);
@@ -134,7 +134,7 @@ fn main() -> ExitCode {
     };
     if check {
         for doubt in config.doubts() {
-            let _ = writeln!(io::stderr(), "valkey-rdma-gateway: warning: {doubt}");
+            let _ = writeln!(io::stderr(), "warning: {doubt}");
         }
         say("the configuration is valid");
         return ExitCode::SUCCESS;
@@ -223,9 +223,8 @@ fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
+/// One error for each line.
 fn fail(message: &str, code: ExitCode) -> ExitCode {
-    for line in message.lines() {
-        let _ = writeln!(io::stderr(), "valkey-rdma-gateway: {line}");
-    }
+    message.lines().for_each(complain);
     code
 }

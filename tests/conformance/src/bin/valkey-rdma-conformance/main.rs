@@ -2,31 +2,28 @@
 
 mod args;
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-
-use clap::{CommandFactory, Parser};
 
 use args::{Args, ClientArgs, Mode, ReportArgs, ServerArgs};
 use valkey_rdma_conformance::client::Subject;
 use valkey_rdma_conformance::report::{self, Table};
 use valkey_rdma_conformance::server::{Login, Target, without_login};
 use valkey_rdma_conformance::{Case, Known, Record, client, server};
-use valkey_rdma_program::{Interrupt, ReservedFile, password_in_environment};
+use valkey_rdma_program::{Interrupt, ReservedFile, complain, parse, password_in_environment};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    if let Some(status) = valkey_rdma_program::generate(Args::command()) {
-        return status;
-    }
-    let outcome = match Args::parse().mode {
+    let args: Args = match parse() {
+        Ok(args) => args,
+        Err(status) => return status,
+    };
+    let outcome = match args.mode {
         Mode::Server(args) => test_server(&args).await,
         Mode::Client(args) => test_client(&args).await,
     };
     outcome.unwrap_or_else(|error| {
-        // A closed standard error leaves no place to report to.
-        let _ = writeln!(std::io::stderr(), "error: {error}");
+        complain(&error);
         ExitCode::from(2)
     })
 }

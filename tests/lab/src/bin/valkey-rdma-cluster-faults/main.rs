@@ -90,6 +90,10 @@ struct Args {
     #[arg(long, value_name = "COMMAND", requires = "cut")]
     mend: Option<String>,
 
+    /// Load and events after COMMAND too, in the same cluster, which is emptied before
+    #[arg(long, requires = "command")]
+    load: bool,
+
     /// Instead of load and events: the command that runs while the cluster is up, with the nodes' URLs, separated by commas, in
     /// VALKEY_RDMA_TEST_CLUSTER
     #[arg(last = true, value_name = "COMMAND")]
@@ -111,11 +115,7 @@ async fn main() -> ExitCode {
         return fail("redis-rs has TCP only: leave --rdma out", ExitCode::from(2));
     }
     match run(&args).await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) if args.command.is_empty() => {
-            fail("a reply was wrong, a command hung or ran twice: see the table", ExitCode::FAILURE)
-        }
-        Ok(false) => fail("the command failed: see its output", ExitCode::FAILURE),
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, ExitCode::FAILURE),
     }
 }
@@ -126,7 +126,7 @@ fn fail(message: &str, code: ExitCode) -> ExitCode {
     code
 }
 
-async fn run(args: &Args) -> Result<bool, String> {
+async fn run(args: &Args) -> Result<(), String> {
     let mut servers = Servers::start(Setup {
         folder: args.valkey.clone(),
         bind: args.bind,
@@ -138,27 +138,34 @@ async fn run(args: &Args) -> Result<bool, String> {
         mend: args.mend.clone(),
     })
     .await?;
-    let result = match args.command.split_first() {
-        Some((program, words)) => lend(&servers, program, words).await,
-        None => examine(args, &mut servers).await,
-    };
+    let result = lend_and_examine(args, &mut servers).await;
     servers.end().await;
     result
 }
 
-/// Runs a command while the cluster is up. Returns whether it succeeded.
-async fn lend(servers: &Servers, program: &OsString, words: &[OsString]) -> Result<bool, String> {
+async fn lend_and_examine(args: &Args, servers: &mut Servers) -> Result<(), String> {
+    if let Some((program, words)) = args.command.split_first() {
+        lend(servers, program, words).await?;
+        if !args.load {
+            return Ok(());
+        }
+        servers.empty().await?;
+    }
+    examine(args, servers).await
+}
+
+/// Runs a command while the cluster is up.
+async fn lend(servers: &Servers, program: &OsString, words: &[OsString]) -> Result<(), String> {
     println!("valkey {} for {}", servers.version().await?, program.display());
     let mut command = tokio::process::Command::new(program);
     command.args(words).env("VALKEY_RDMA_TEST_CLUSTER", servers.urls().join(",")).kill_on_drop(true);
     let status = command.status().await;
-    status
-        .map(|status| status.success())
-        .map_err(|error| format!("cannot start {}: {error}", program.display()))
+    let status = status.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    if status.success() { Ok(()) } else { Err("the command failed: see its output".to_owned()) }
 }
 
-/// Lets events happen under load, and prints what they do to it. Returns whether nothing was wrong.
-async fn examine(args: &Args, servers: &mut Servers) -> Result<bool, String> {
+/// Lets events happen under load, and prints what they do to it. Fails if anything was wrong.
+async fn examine(args: &Args, servers: &mut Servers) -> Result<(), String> {
     let target = match args.client {
         Client::Ours => Target::ours(&servers.seeds()).await?,
         Client::RedisRs => Target::redis_rs(&servers.seeds()).await?,
@@ -201,7 +208,11 @@ async fn examine(args: &Args, servers: &mut Servers) -> Result<bool, String> {
     if let Some(status) = target.status() {
         println!("{status}");
     }
-    Ok(clean)
+    if clean {
+        Ok(())
+    } else {
+        Err("a reply was wrong, a command hung or ran twice: see the table".to_owned())
+    }
 }
 
 /// Longer than any event takes beyond its window: moving a third of the slots one by one takes a quarter

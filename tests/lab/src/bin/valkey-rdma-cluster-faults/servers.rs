@@ -4,11 +4,12 @@ mod reshard;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use valkey_rdma_client::{Client, Config, Value};
+use valkey_rdma_lab::valkey;
 use valkey_rdma_testkit::{Child, Signal};
 
 /// Primaries at the start.
@@ -111,16 +112,21 @@ impl Servers {
         std::fs::create_dir_all(&folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         let (bind, port) = (self.setup.bind.to_string(), self.port(node).to_string());
-        let mut command = Command::new(self.setup.folder.join("valkey-server"));
-        command.current_dir(&folder).args(["--protected-mode", "no", "--save", "", "--port", &port]);
-        command.args(["--bind", &bind, "--cluster-enabled", "yes", "--repl-diskless-sync-delay", "0"]);
+        let (mut command, ready) = if rdma {
+            (valkey::server(&self.setup.folder, &bind, &port), valkey::READY)
+        } else {
+            (valkey::tcp_server(&self.setup.folder, &port), "Ready to accept connections")
+        };
+        command.current_dir(&folder).args([
+            "--bind",
+            &bind,
+            "--cluster-enabled",
+            "yes",
+            "--repl-diskless-sync-delay",
+            "0",
+        ]);
         command.args(["--cluster-node-timeout", &self.setup.node_timeout.to_string()]);
-        if rdma {
-            command.arg("--loadmodule").arg(self.setup.folder.join("valkey-rdma.so"));
-            command.args(["--rdma-bind", &bind, "--rdma-port", &port]);
-        }
         let child = Child::start(&mut command)?;
-        let ready = if rdma { "Ready to accept connections rdma" } else { "Ready to accept connections" };
         // The wait blocks: the load must go on elsewhere meanwhile.
         tokio::task::block_in_place(|| child.line_with(ready, PATIENCE))?;
         Ok(child)
@@ -167,6 +173,18 @@ impl Servers {
             && nodes.lines().count() == SHARDS * 2
             && follows
             && !failing)
+    }
+
+    /// Removes what the primaries hold: a slot that moves must not be large.
+    pub(crate) async fn empty(&self) -> Result<(), String> {
+        for shard in 0..SHARDS {
+            let flush = async || {
+                let (primary, _) = self.shard(shard).await?;
+                self.ask(primary, &["FLUSHALL"]).await.map(|_| true)
+            };
+            until("the cluster is empty", flush).await?;
+        }
+        Ok(())
     }
 
     /// The node that is the primary of the shard that had these slots at the start, and its replica.

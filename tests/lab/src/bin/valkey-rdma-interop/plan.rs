@@ -104,9 +104,9 @@ impl Plan {
         self.set_get(ClientKind::ValkeyBenchmark, &VALUES, shapes);
     }
 
-    /// It has no pipeline and one connection: fifty connections are fifty of it.
+    /// It has no pipeline and one connection: eight connections are eight of it. Fifty at once are valkey-benchmark's on the same servers.
     fn valkey_cli(&mut self) {
-        self.set_get(ClientKind::ValkeyCli, &VALUES, &[shape(1, 1, 1), shape(50, 1, 1)]);
+        self.set_get(ClientKind::ValkeyCli, &VALUES, &[shape(1, 1, 1), shape(8, 1, 1)]);
     }
 
     fn set_get(&mut self, client: ClientKind, values: &[usize], shapes: &[Shape]) {

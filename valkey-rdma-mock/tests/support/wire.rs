@@ -1,0 +1,1 @@
+../../../valkey-rdma-server/tests/support/wire.rs
