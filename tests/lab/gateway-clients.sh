@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Unmodified clients through a Unix socket of the gateway to a real Valkey: valkey-cli, valkey-benchmark, redis-py and valkey-py (blocking
-# and asyncio), ioredis and iovalkey, hiredis, libvalkey and redis-rs. On the host the gateway reaches the server over TCP; inside the lab, over RDMA.
+# Unmodified clients through the gateway to a real Valkey: valkey-cli, valkey-benchmark, redis-py and valkey-py (blocking and asyncio),
+# ioredis and iovalkey, hiredis, libvalkey and redis-rs. On the host the gateway reaches the server over TCP; inside the lab, over RDMA. On the
+# host also valkey-glide (Python with asyncio and with threads, Node.js), node-redis, php-redis, ruby-redis, Perl's Redis and lua-redis: what lies
+# between them and the gateway is the same in both places. Their programs are in gateway-clients/.
 #
 # usage: tests/lab/gateway-clients.sh LAB             on the host; fetches the clients into LAB/clients
 #        tests/lab/gateway-clients.sh LAB fetch       on the host; does no more than that
 #        ./dev lab tests/lab/gateway-clients.sh LAB   in the lab, once the clients have been fetched
 #        valkey-rdma-cluster-faults --valkey LAB/valkey/9.1 -- tests/lab/gateway-clients.sh LAB
 #                                                     the same in front of a cluster, which that program starts; two of its primaries
-#                                                     hand over then, and one dies (gateway-failover.py)
+#                                                     hand over then, and one dies (gateway-clients/failover.py)
 #        ./dev lab tests/lab/cluster.sh target/release 9.1 -- tests/lab/gateway-clients.sh LAB
 #                                                     that in the lab
 #
@@ -18,17 +20,22 @@ here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
 . "$here/packages.sh"
 bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
-[ $# -eq 1 ] || [ "${2:-}" = fetch ] || { sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || [ "${2:-}" = fetch ] || { sed -n '2,18s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lab=$(readlink -f "$1")
 server=$lab/valkey/9.1
 clients=$lab/clients
+programs=$here/gateway-clients
+python_packages=(redis valkey valkey-glide valkey-glide-sync)
+node_packages=(ioredis iovalkey redis @valkey/valkey-glide)
+debian_packages=(php-cli php-redis ruby-redis libredis-perl lua5.1 lua-redis)
 
 # shellcheck disable=SC2317 # called by way of `quietly`
 fetch() {
     rm -rf "$clients"
     python3 -m venv "$clients/python"
-    "$clients/python/bin/pip" install -q redis valkey
-    npm install --silent --no-audit --no-fund --prefix "$clients/node" ioredis iovalkey
+    "$clients/python/bin/pip" install -q "${python_packages[@]}"
+    npm install --silent --no-audit --no-fund --prefix "$clients/node" "${node_packages[@]}"
+    echo "${python_packages[*]} ${node_packages[*]}" >"$clients/fetched"
 }
 # hiredis is Debian's, libvalkey that of Valkey's archive. Linked statically, because the lab has neither.
 # shellcheck disable=SC2317 # called by way of `quietly`
@@ -37,11 +44,11 @@ build_c() {
     mkdir -p "$tree"
     tar -xf "$server"/*.orig.tar.* -C "$tree" --strip-components=1 --wildcards '*/deps/libvalkey'
     make -C "$tree/deps/libvalkey" static
-    cc -O1 -Wall -Werror -DLIB=redis -DHEADER='<hiredis/hiredis.h>' "$here/gateway-client.c" -l:libhiredis.a -o "$clients/hiredis"
-    cc -O1 -Wall -Werror -DLIB=valkey -DHEADER='<valkey/valkey.h>' -I"$tree/deps/libvalkey/include" "$here/gateway-client.c" \
+    cc -O1 -Wall -Werror -DLIB=redis -DHEADER='<hiredis/hiredis.h>' "$programs/hiredis.c" -l:libhiredis.a -o "$clients/hiredis"
+    cc -O1 -Wall -Werror -DLIB=valkey -DHEADER='<valkey/valkey.h>' -I"$tree/deps/libvalkey/include" "$programs/hiredis.c" \
         "$tree/deps/libvalkey/lib/libvalkey.a" -o "$clients/libvalkey"
 }
-if ! [ -d "$clients/node" ]; then
+if [ "$(cat "$clients/fetched" 2>/dev/null)" != "${python_packages[*]} ${node_packages[*]}" ]; then
     command -v npm >/dev/null || need_packages npm
     need_packages python3-venv
     quietly "fetching the clients of other languages" fetch
@@ -50,6 +57,7 @@ if ! [ -x "$clients/libvalkey" ]; then
     need_packages gcc libc6-dev make libhiredis-dev
     quietly "building the clients in C" build_c
 fi
+[ -n "${VALKEY_RDMA_LAB_OUT:-}" ] || need_packages "${debian_packages[@]}"
 [ $# -eq 1 ] || exit 0
 
 work_folder
@@ -63,94 +71,8 @@ else
     urls=("$url")
 fi
 socket=$work/socket
-start_gateway unix --listen "unix:$socket" "${urls[@]/#/--server=}" "${cluster[@]}"
-
-cat >"$work/blocking.py" <<'PYTHON'
-import importlib, sys, threading
-library, path, protocol = importlib.import_module(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-name = "Valkey" if sys.argv[1] == "valkey" else "Redis"
-# Its default is five seconds for a reply, which an emulated processor can take.
-client = getattr(library, name)(unix_socket_path=path, protocol=protocol, decode_responses=True, client_name="suite", socket_timeout=None)
-client.flushall()
-assert client.set("k", "v") and client.get("k") == "v" and client.client_getname() == "suite"
-with client.pipeline(transaction=True) as pipe:
-    assert pipe.incr("n").incr("n").execute() == [1, 2]
-with client.pipeline(transaction=False) as pipe:
-    assert [pipe.echo(str(i)) for i in range(100)] and pipe.execute() == [str(i) for i in range(100)]
-with client.pipeline() as pipe:
-    pipe.watch("n")
-    client.incr("n")
-    pipe.multi()
-    pipe.incr("n")
-    try:
-        pipe.execute()
-        raise AssertionError("the watched key changed")
-    except library.WatchError:
-        pass
-big = "x" * 5_000_000
-assert client.set("big", big) and client.get("big") == big
-assert client.hset("h", mapping={"a": 1, "b": 2}) == 2 and client.hgetall("h") == {"a": "1", "b": "2"}
-with client.pubsub() as pubsub:
-    pubsub.subscribe("c")
-    assert pubsub.get_message(timeout=300)["type"] == "subscribe"
-    client.publish("c", "hi")
-    assert pubsub.get_message(timeout=300)["data"] == "hi"
-pusher = threading.Timer(0.2, lambda: client.rpush("list", "item"))
-pusher.start()
-assert client.blpop("list", timeout=300) in (["list", "item"], ("list", "item"))
-pusher.join()
-assert client.eval("return KEYS[1]", 1, "k") == "k"
-PYTHON
-cat >"$work/asynchronous.py" <<'PYTHON'
-import asyncio, importlib, sys
-library, path, protocol = importlib.import_module(sys.argv[1] + ".asyncio"), sys.argv[2], int(sys.argv[3])
-name = "Valkey" if sys.argv[1] == "valkey" else "Redis"
-async def main():
-    client = getattr(library, name)(unix_socket_path=path, protocol=protocol, decode_responses=True, socket_timeout=None)
-    async def one(number):
-        for _ in range(20):
-            assert await client.set(f"k{number}", number) and await client.get(f"k{number}") == str(number)
-    await asyncio.gather(*(one(number) for number in range(50)))
-    async with client.pipeline(transaction=True) as pipe:
-        assert await pipe.set("a", 1).get("a").execute() == [True, "1"]
-    async with client.pubsub() as pubsub:
-        await pubsub.subscribe("c")
-        assert (await pubsub.get_message(timeout=300))["type"] == "subscribe"
-        await client.publish("c", "hi")
-        assert (await pubsub.get_message(timeout=300))["data"] == "hi"
-    blocked = asyncio.create_task(client.blpop("list2", timeout=300))
-    await asyncio.sleep(0.1)
-    await client.rpush("list2", "item")
-    assert list(await blocked) == ["list2", "item"]
-    await client.aclose()
-asyncio.run(main())
-PYTHON
-cat >"$work/client.js" <<'JAVASCRIPT'
-const assert = require("assert");
-const Client = require(process.argv[2]);
-// Its default is ten seconds for a connection.
-const patient = { connectTimeout: 300000 };
-(async () => {
-  const client = new Client(process.argv[3], patient), other = new Client(process.argv[3], patient);
-  assert.equal(await client.set("k", "v"), "OK");
-  assert.equal(await client.get("k"), "v");
-  assert.deepEqual(await client.multi().set("m", "1").incr("m").exec(), [[null, "OK"], [null, 2]]);
-  assert.deepEqual(await Promise.all([...Array(200).keys()].map((n) => client.echo(n))), [...Array(200).keys()].map(String));
-  const message = new Promise((resolve) => other.on("message", (channel, text) => resolve(text)));
-  await other.subscribe("c");
-  await client.publish("c", "hi");
-  assert.equal(await message, "hi");
-  await other.unsubscribe("c");
-  const blocked = other.blpop("list3", 300);
-  await client.rpush("list3", "item");
-  assert.deepEqual(await blocked, ["list3", "item"]);
-  const big = "x".repeat(3000000);
-  await client.set("big", big);
-  assert.equal(await client.get("big"), big);
-  await client.quit();
-  await other.quit();
-})().catch((error) => { console.error(error); process.exit(1); });
-JAVASCRIPT
+address=127.0.0.1:$((port + 2))
+start_gateway unix --listen "unix:$socket" --listen "tcp:$address" "${urls[@]/#/--server=}" "${cluster[@]}"
 
 status=0
 # check NAME COMMAND... An interrupt lets Python say where it was.
@@ -176,20 +98,33 @@ fi
 check "valkey-benchmark" "$server/valkey-benchmark" -s "$socket" "${load[@]}" -c 20 -P 4 -q
 for library in "${python[@]}"; do
     for protocol in 2 3; do
-        check "$library-py, RESP$protocol" "$clients/python/bin/python3" "$work/blocking.py" "$library" "$socket" $protocol
-        check "$library-py asyncio, RESP$protocol" "$clients/python/bin/python3" "$work/asynchronous.py" "$library" "$socket" $protocol
+        check "$library-py, RESP$protocol" "$clients/python/bin/python3" "$programs/redis_blocking.py" "$library" "$socket" $protocol
+        check "$library-py asyncio, RESP$protocol" "$clients/python/bin/python3" "$programs/redis_asyncio.py" "$library" "$socket" $protocol
     done
 done
 for library in "${node[@]}"; do
-    check "$library" node "$work/client.js" "$clients/node/node_modules/$library" "$socket"
+    check "$library" node "$programs/ioredis.js" "$clients/node/node_modules/$library" "$socket"
 done
 for library in "${c[@]}"; do
     check "$library" "$clients/$library" "$socket"
 done
 check "redis-rs" "$bin/../debug/examples/redis_rs" "$socket"
+if [ -z "${VALKEY_RDMA_LAB_OUT:-}" ]; then
+    modules=$clients/node/node_modules
+    for protocol in 2 3; do
+        check "valkey-glide for Python, RESP$protocol" "$clients/python/bin/python3" "$programs/glide_asyncio.py" "$socket" $protocol
+        check "valkey-glide for Node.js, RESP$protocol" node "$programs/glide.mjs" "$modules/@valkey/valkey-glide" "$address" $protocol
+        check "node-redis, RESP$protocol" node "$programs/node_redis.mjs" "$modules/redis" "$socket" $protocol
+    done
+    check "valkey-glide for Python with threads" "$clients/python/bin/python3" "$programs/glide_threads.py" "$socket"
+    check "php-redis" php "$programs/client.php" "$socket"
+    check "ruby-redis" ruby "$programs/client.rb" "$socket"
+    check "Redis.pm" perl "$programs/client.pl" "$socket"
+    check "lua-redis" lua5.1 "$programs/client.lua" "$socket"
+fi
 # The last: a node is dead then.
 if [ ${#cluster[@]} -gt 0 ]; then
-    patience=1800 check "redis-py, while primaries hand over and die" "$clients/python/bin/python3" "$here/gateway-failover.py" "$socket" "${urls[0]#*://}"
+    patience=1800 check "redis-py, while primaries hand over and die" "$clients/python/bin/python3" "$programs/failover.py" "$socket" "${urls[0]#*://}"
     cat "$work/log"
 fi
 # The other direction: RDMA clients of a server that speaks TCP.

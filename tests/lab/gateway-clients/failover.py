@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Clients of the gateway count while the cluster behind it loses primaries: two hand over to their replicas, one is killed.
 
-usage: gateway-failover.py SOCKET NODE     NODE is HOST:PORT of a node, over TCP
+usage: failover.py SOCKET NODE     NODE is HOST:PORT of a node, over TCP
 
 Every client knows what each reply must be: its counters are its own, and its texts say whose they are. A killed primary takes
 acknowledged writes with it, because Valkey replicates late; nothing else may be lost. Needs redis-py. Exit status 1: a reply was wrong.
