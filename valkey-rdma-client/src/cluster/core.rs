@@ -8,7 +8,7 @@ use valkey_rdma_resp::Value;
 
 use super::address::NodeAddress;
 use super::config::ClusterConfig;
-use super::counters::Counters;
+use super::counters::ClusterCounters;
 use super::discovery::ask;
 use super::events::NodeEventHub;
 use super::learned::Learned;
@@ -59,7 +59,7 @@ impl Place {
 pub(super) struct Core {
     pub(super) config: ClusterConfig,
     pub(super) topology: Arc<Topology>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<Mutex<ClusterCounters>>,
     /// Descriptions that servers gave, by name; `None` if they know no such command either.
     pub(super) learned: Mutex<HashMap<String, Option<Arc<Learned>>>>,
     refresh: mpsc::Sender<RefreshRequest>,
@@ -92,7 +92,7 @@ impl Core {
         let (departed, departures) = mpsc::unbounded_channel();
         let departed = config.silence_limit.map(|_| departed);
         let topology = Arc::new(Topology::new(settings, seeds.clone(), departed));
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::<Mutex<ClusterCounters>>::default();
         let (limit, zones) = (template.timeout(), config.read_from.uses_zones());
         topology.install(ask(&seeds, limit, zones).await?);
         let (refresh, requests) = mpsc::channel(MOST_REQUESTS);
