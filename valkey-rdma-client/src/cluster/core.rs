@@ -14,7 +14,7 @@ use super::events::NodeEventHub;
 use super::learned::Learned;
 use super::node::{DialSettings, Node};
 use super::ports::PortRules;
-use super::refresh::{RefreshRequest, RefreshTask};
+use super::refresh::{RefreshRequest, RefreshTask, request_refresh};
 use super::silence::SilenceWatch;
 use super::slot_map::SlotMap;
 use super::topology::Topology;
@@ -135,8 +135,7 @@ impl Core {
 
     /// Asks for a new map soon. Never waits.
     pub(super) fn request_refresh(&self) {
-        // A full channel has requests enough.
-        let _full = self.refresh.try_send(RefreshRequest::default());
+        request_refresh(&self.refresh);
     }
 
     /// Whether a node has lost its slots to another, or has left the map. Asking also requests a new map. The closure does not keep the client open.
@@ -146,8 +145,7 @@ impl Core {
         let was_primary = self.topology.map().has(&address, true);
         move || {
             if let Some(refresh) = refresh.upgrade() {
-                // A full channel has requests enough.
-                let _full = refresh.try_send(RefreshRequest::default());
+                request_refresh(&refresh);
             }
             topology.upgrade().is_some_and(|topology| !topology.map().has(&address, was_primary))
         }

@@ -22,6 +22,12 @@ pub(super) struct RefreshRequest {
     pub(super) is_urgent: bool,
 }
 
+/// Asks for a reading soon. Never waits.
+pub(super) fn request_refresh(requests: &mpsc::Sender<RefreshRequest>) {
+    // A full channel has requests enough.
+    let _full = requests.try_send(RefreshRequest::default());
+}
+
 /// The wait between readings that bring nothing new grows up to this many times the shortest.
 const LONGEST_WAIT: u32 = 4;
 

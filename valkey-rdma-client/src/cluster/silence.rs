@@ -15,7 +15,7 @@ use tracing::warn;
 
 use super::counters::ClusterCounters;
 use super::node::Node;
-use super::refresh::RefreshRequest;
+use super::refresh::{RefreshRequest, request_refresh};
 use super::topology::Topology;
 use crate::client::Client;
 use crate::sync::{Mutex, lock};
@@ -124,8 +124,7 @@ impl SilenceWatch {
             }
         }
         if silent && let Some(refresh) = self.refresh.upgrade() {
-            // A full channel has requests enough.
-            let _full = refresh.try_send(RefreshRequest::default());
+            request_refresh(&refresh);
         }
         kept
     }
