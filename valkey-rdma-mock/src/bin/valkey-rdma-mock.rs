@@ -1,6 +1,5 @@
 //! A mock Valkey server on RDMA and TCP, for tests and trials.
 
-use std::error::Error;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
@@ -14,7 +13,7 @@ use valkey_rdma_mock::faults::{self, Faults};
 use valkey_rdma_mock::{
     BindError, DeviceKind, Mock, MockCluster, Server, TransportConfig, TransportError, Transports, forward,
 };
-use valkey_rdma_program::Style;
+use valkey_rdma_program::{Style, error_chain};
 use valkey_rdma_transport::{Listener, Polling, SharedCq, device};
 
 /// A mock Valkey server on RDMA and TCP
@@ -187,8 +186,8 @@ fn runtime(options: &Options) -> Result<Runtime, String> {
 
 async fn run(options: Options) -> Result<(), String> {
     // Before `ready` is printed: a signal may come at once after it.
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| describe(&error))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| describe(&error))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error_chain(&error))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error_chain(&error))?;
     let mut signalled = async || {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -292,7 +291,7 @@ async fn proxy(
     announce([format!("{scheme}://{}", listener.local_addr())].into_iter())?;
     tokio::select! {
         () = signalled() => Ok(()),
-        error = forward(listener, valkey) => Err(format!("{NO_LISTENER}: {}", describe(&error))),
+        error = forward(listener, valkey) => Err(format!("{NO_LISTENER}: {}", error_chain(&error))),
     }
 }
 
@@ -330,18 +329,7 @@ fn explain(error: &BindError) -> String {
         }
         _ => "",
     };
-    describe(error) + advice
-}
-
-/// An error and its causes in one line.
-fn describe(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
+    error_chain(error) + advice
 }
 
 /// Clap's error text in one line, without the usage.
