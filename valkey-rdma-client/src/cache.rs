@@ -1,7 +1,6 @@
 //! [`Cache`]: values kept on the client until the server reports a change.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use indexmap::IndexMap;
@@ -119,7 +118,7 @@ impl Cache {
         let key = key.as_ref();
         // A runtime that shuts down drops the connection without an event.
         if self.client.is_closed() {
-            self.store.entries().clear();
+            self.store.kept().entries.clear();
         }
         let epoch = match self.store.look_up(key) {
             Ok(value) => return Ok(value),
@@ -135,7 +134,7 @@ impl Cache {
 
     /// Drops the entry of a key: the next [`get`](Self::get) asks the server.
     pub fn forget(&self, key: impl AsRef<[u8]>) {
-        self.store.entries().swap_remove(key.as_ref());
+        self.store.kept().entries.swap_remove(key.as_ref());
     }
 
     /// The underlying client, for all other commands. Its writes invalidate entries as other clients' writes do.
@@ -154,15 +153,9 @@ impl Cache {
     /// The counters so far.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let store = &self.store;
-        let entries = store.entries().values().filter(|entry| matches!(entry, Entry::Value(_))).count();
-        CacheStats {
-            hits: read(&store.hits),
-            misses: read(&store.misses),
-            invalidations: read(&store.invalidations),
-            entries,
-        }
+        let kept = self.store.kept();
+        let entries = kept.entries.values().filter(|entry| matches!(entry, Entry::Value(_))).count();
+        CacheStats { entries, ..kept.stats }
     }
 }
 
@@ -186,13 +179,18 @@ impl Invalidations {
 
 #[derive(Debug)]
 struct Store {
-    entries: Mutex<IndexMap<Bytes, Entry>>,
+    kept: Mutex<Kept>,
     capacity: usize,
-    epochs: AtomicU64,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    invalidations: AtomicU64,
     subscribers: broadcast::Sender<Invalidation>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    entries: IndexMap<Bytes, Entry>,
+    /// Of the next lookup.
+    epoch: u64,
+    /// The counters; `entries` is counted when they are read.
+    stats: CacheStats,
 }
 
 #[derive(Debug)]
@@ -212,7 +210,7 @@ struct PendingLookup<'a> {
 
 impl PendingLookup<'_> {
     fn keep(self, value: &Option<Bytes>) {
-        if let Some(entry) = self.store.entries().get_mut(self.key)
+        if let Some(entry) = self.store.kept().entries.get_mut(self.key)
             && entry.is_pending(self.epoch)
         {
             *entry = Entry::Value(value.clone());
@@ -222,7 +220,7 @@ impl PendingLookup<'_> {
 
 impl Drop for PendingLookup<'_> {
     fn drop(&mut self) {
-        let mut entries = self.store.entries();
+        let entries = &mut self.store.kept().entries;
         if entries.get(self.key).is_some_and(|entry| entry.is_pending(self.epoch)) {
             entries.swap_remove(self.key);
         }
@@ -237,26 +235,19 @@ impl Entry {
 
 impl Store {
     fn new(capacity: usize) -> Self {
-        Self {
-            entries: Mutex::default(),
-            capacity,
-            epochs: AtomicU64::new(0),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            invalidations: AtomicU64::new(0),
-            subscribers: broadcast::Sender::new(WAITING),
-        }
+        Self { kept: Mutex::default(), capacity, subscribers: broadcast::Sender::new(WAITING) }
     }
 
     /// The cached value, or the epoch of a new lookup.
     fn look_up(&self, key: &[u8]) -> Result<Option<Bytes>, u64> {
-        let mut entries = self.entries();
+        let Kept { entries, epoch: next, stats } = &mut *self.kept();
         if let Some(Entry::Value(value)) = entries.get(key) {
-            self.hits.fetch_add(1, Ordering::Relaxed);
+            stats.hits += 1;
             return Ok(value.clone());
         }
-        self.misses.fetch_add(1, Ordering::Relaxed);
-        let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
+        stats.misses += 1;
+        let epoch = *next;
+        *next += 1;
         if !entries.contains_key(key) && entries.len() >= self.capacity {
             // Each with the same chance, so that no entry can stay for ever.
             let any = fastrand::usize(..entries.len());
@@ -277,25 +268,26 @@ impl Store {
             }
             Push::Message(_) => return,
         };
+        let mut kept = self.kept();
         match &invalidation {
             Invalidation::All => {
-                self.entries().clear();
-                self.invalidations.fetch_add(1, Ordering::Relaxed);
+                kept.entries.clear();
+                kept.stats.invalidations += 1;
             }
             Invalidation::Keys(keys) => {
-                let mut entries = self.entries();
                 for key in keys {
-                    entries.swap_remove(key);
+                    kept.entries.swap_remove(key);
                 }
-                self.invalidations.fetch_add(keys.len() as u64, Ordering::Relaxed);
+                kept.stats.invalidations += keys.len() as u64;
             }
         }
+        drop(kept);
         // There may be no receiver.
         let _listeners = self.subscribers.send(invalidation);
     }
 
-    fn entries(&self) -> MutexGuard<'_, IndexMap<Bytes, Entry>> {
-        lock(&self.entries)
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        lock(&self.kept)
     }
 }
 
@@ -309,9 +301,9 @@ mod tests {
         let ask = || store.look_up(b"k").expect_err("not known");
         let (first, second) = (ask(), ask());
         drop(PendingLookup { store: &store, key: b"k", epoch: first });
-        assert_eq!(store.entries().len(), 1, "another asks");
+        assert_eq!(store.kept().entries.len(), 1, "another asks");
         drop(PendingLookup { store: &store, key: b"k", epoch: second });
-        assert_eq!(store.entries().len(), 0);
+        assert_eq!(store.kept().entries.len(), 0);
         let epoch = ask();
         PendingLookup { store: &store, key: b"k", epoch }.keep(&None);
         assert_eq!(store.look_up(b"k"), Ok(None));
@@ -331,7 +323,7 @@ mod tests {
                     Err(epoch) => PendingLookup { store: &store, key: key.as_bytes(), epoch }.keep(&None),
                 }
             }
-            assert!(store.entries().len() <= CAPACITY);
+            assert!(store.kept().entries.len() <= CAPACITY);
         }
         assert!(hits.iter().all(|&hits| hits > 0), "{hits:?}");
     }

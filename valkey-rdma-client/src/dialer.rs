@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use valkey_rdma_transport::{AnyStream, Monitor, Stats};
+use valkey_rdma_transport::{AnyStream, Monitor};
 
 use crate::client::Client;
 use crate::config::Config;
@@ -133,12 +133,6 @@ impl ByteStream {
         &self.info
     }
 
-    /// The transport's counters; `None` on TCP.
-    #[must_use]
-    pub fn stats(&self) -> Option<Stats> {
-        self.monitor.as_ref().map(Monitor::stats)
-    }
-
     /// Reads the transport's counters from outside; `None` on TCP.
     #[must_use]
     pub fn monitor(&self) -> Option<&Monitor> {
@@ -237,7 +231,7 @@ mod tests {
         let dialer = Dialer::new(url.as_str(), &Config::default()).expect("a good URL");
         let (accepted, dialed) = tokio::join!(listener.accept(), dialer.dial());
         let stream = dialed.expect("connects");
-        assert!(stream.info().tx_window.is_some() && stream.stats().is_some());
+        assert!(stream.info().tx_window.is_some() && stream.monitor().is_some());
         carries_only_these_bytes(accepted.expect("a client"), stream.driven()).await;
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::{Config as TransportConfig, Polling};
 
+mod authority;
 mod check;
 mod error;
 mod percent;
@@ -16,6 +17,7 @@ mod sentinels;
 mod setters;
 mod url;
 
+pub(crate) use self::authority::authority;
 pub use self::error::EndpointError;
 pub use self::rdma_port::RdmaPort;
 pub use self::sentinels::Sentinels;
@@ -253,12 +255,9 @@ impl Endpoint {
 
     /// `host:port`, with brackets around an IPv6 address. With Sentinels, the name of the service.
     pub(crate) fn authority(&self) -> String {
-        if self.sentinels.is_some() {
-            self.host.clone()
-        } else if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
+        match self.sentinels {
+            Some(_) => self.host.clone(),
+            None => authority(&self.host, self.port),
         }
     }
 

@@ -91,7 +91,8 @@ pub(crate) mod sealed {
 
 impl sealed::Sealed for Client {
     async fn scan_on(&self, position: &mut ScanPosition) -> Result<Value, Error> {
-        self.execute(position.command()).await
+        let (cursor, command_at) = position.split();
+        self.execute(command_at(cursor.get())).await
     }
 }
 

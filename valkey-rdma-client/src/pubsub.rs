@@ -7,21 +7,22 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_core::Stream;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::sync::mpsc;
 
 use crate::client::Client;
 use crate::connection::RawConnection;
-use crate::error::{Error, LostCause, LostConnection, TimedOut};
+use crate::error::{Error, LostCause, LostConnection};
 use crate::stats::{ConnectionInfo, Purpose};
 use crate::sync::{Mutex, lock};
 
 mod outbox;
+mod request;
 mod silence;
 mod task;
 
 pub(crate) use outbox::Outbox;
-use task::{SubscriptionRequest, Task};
+pub(crate) use request::{SubscriptionRequest, request};
+use task::Task;
 use valkey_rdma_resp::ServerError;
 
 /// Default capacity of a subscriber's event queue: a number of events, of whatever size.
@@ -283,20 +284,8 @@ impl Subscriber {
         if names.is_empty() {
             return Ok(());
         }
-        let (done, confirmed) = oneshot::channel();
-        let order = SubscriptionRequest { kind, subscribe, names, done };
-        let exchange = async {
-            self.orders.send(order).await.map_err(|_| self.shared.lost())?;
-            confirmed.await.unwrap_or_else(|_| Err(self.shared.lost()))
-        };
-        match self.limit {
-            None => exchange.await,
-            Some(limit) => timeout(limit, exchange).await.map_err(|_| TimedOut {
-                peer: self.shared.peer.clone(),
-                limit,
-                may_have_run: true,
-            })?,
-        }
+        let (task, limit, peer) = (self.orders.clone(), self.limit, &self.shared.peer);
+        request(kind, subscribe, vec![(task, names)], limit, peer, || self.shared.lost()).await
     }
 }
 

@@ -26,7 +26,7 @@ use redis::{
 use valkey_rdma_resp::{ServerError, Value};
 
 use crate::client::Client;
-use crate::error::{ClusterError, Error};
+use crate::error::{AbortedTransaction, ClusterError, Error};
 use crate::resp::{Command, CommandClass};
 
 impl ConnectionLike for Client {
@@ -165,6 +165,11 @@ impl From<Error> for RedisError {
             Error::Endpoint(_) => (ErrorKind::InvalidClientConfig, "bad endpoint", error.to_string()).into(),
             Error::Cluster(ClusterError::CrossSlot { .. }) => {
                 (ErrorKind::Server(ServerErrorKind::CrossSlot), "keys of different slots", error.to_string())
+                    .into()
+            }
+            // Its text names the command, which the server's EXECABORT does not.
+            Error::Aborted(AbortedTransaction::Refused { .. }) => {
+                (ErrorKind::Server(ServerErrorKind::ExecAbort), "transaction discarded", error.to_string())
                     .into()
             }
             Error::Cluster(ClusterError::Partial { .. }) => {

@@ -58,14 +58,9 @@ pub(crate) async fn patiently<T>(
 }
 
 pub(crate) fn is_in_use(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
 const ATTEMPTS: usize = 10_000;

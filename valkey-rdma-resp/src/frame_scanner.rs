@@ -89,12 +89,6 @@ impl FrameScanner {
         }
     }
 
-    /// Whether the scanner is between two frames.
-    #[must_use]
-    pub fn is_between_frames(&self) -> bool {
-        self.string == 0 && !self.in_text && self.open.is_empty()
-    }
-
     /// Begins the value with this first line. `true` if the line is all of it.
     fn begin_value(&mut self, line: &[u8]) -> Result<bool, ProtocolError> {
         let kind = line[0];
@@ -200,7 +194,6 @@ mod tests {
                 if !complete {
                     break;
                 }
-                assert!(scanner.is_between_frames());
                 found.push(scanned - begin);
                 begin = scanned;
             }
@@ -265,7 +258,6 @@ mod tests {
         let mut scanner = FrameScanner::default();
         let first = scanner.scan(&long[..long.len() - 1]).unwrap();
         assert_eq!(first, Scanned { len: long.len() - 2, complete: false });
-        assert!(!scanner.is_between_frames());
         assert_eq!(scanner.scan(b"\r\n").unwrap(), Scanned { len: 2, complete: true });
     }
 }

@@ -80,24 +80,6 @@ impl Value {
         }
     }
 
-    /// The truth value of a [`Bool`](Self::Bool).
-    #[must_use]
-    pub fn as_bool(&self) -> Option<bool> {
-        match self {
-            Self::Bool(truth) => Some(*truth),
-            _ => None,
-        }
-    }
-
-    /// The number of a [`Double`](Self::Double).
-    #[must_use]
-    pub fn as_double(&self) -> Option<f64> {
-        match self {
-            Self::Double(number) => Some(*number),
-            _ => None,
-        }
-    }
-
     /// The members of an array, set or push message.
     #[must_use]
     pub fn as_slice(&self) -> Option<&[Value]> {

@@ -16,8 +16,8 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -26,6 +26,7 @@ use crate::blocking::{Listener, as_io_error, handle, wait};
 use crate::config::Config;
 use crate::device::DeviceKind;
 use crate::stream::Stream;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Connects to a server, and returns a socket that stands for the connection.
 ///
@@ -150,7 +151,7 @@ impl Ends {
 
 fn ends() -> MutexGuard<'static, Ends> {
     static ENDS: LazyLock<Mutex<Ends>> = LazyLock::new(Mutex::default);
-    ENDS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&ENDS)
 }
 
 async fn pump(socket: UnixStream, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {

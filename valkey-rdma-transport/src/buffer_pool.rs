@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::sync::Semaphore;
 
 use crate::in_place::{SendMemory, Source};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Buffers of one length, of which large values are sent without a copy.
 ///
@@ -183,11 +184,11 @@ impl PoolInner {
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<Free>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.free)
     }
 
     fn frozen(&self, number: usize) -> MutexGuard<'_, Weak<FrozenBuffer>> {
-        self.frozen[number].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.frozen[number])
     }
 }
 

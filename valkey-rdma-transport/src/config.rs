@@ -13,27 +13,27 @@ use crate::polling::Polling;
 /// How connections are made. [`Config::default`] works unedited.
 #[derive(Clone, Debug)]
 pub struct Config {
-    rx_size: u32,
-    rx_buffers: u32,
-    send_buffer: u32,
-    connect_timeout: Duration,
+    pub(crate) rx_size: u32,
+    pub(crate) rx_buffers: u32,
+    pub(crate) send_buffer: u32,
+    pub(crate) connect_timeout: Duration,
     handshake_timeout: Duration,
     close_timeout: Duration,
     idle_timeout: Option<Duration>,
     stall_timeout: Option<Duration>,
     keepalive: Keepalive,
     device: Option<String>,
-    max_connections: Option<usize>,
-    max_pinned_bytes: Option<u64>,
+    pub(crate) max_connections: Option<usize>,
+    pub(crate) max_pinned_bytes: Option<u64>,
     linger: Option<Duration>,
-    polling: Polling,
-    spin_limit: Duration,
-    spin_anyway: bool,
+    pub(crate) polling: Polling,
+    pub(crate) spin_limit: Duration,
+    pub(crate) spin_anyway: bool,
     gid: Option<u32>,
     source: Option<IpAddr>,
     shared_cq: Option<SharedCq>,
     send_depth: u32,
-    receive_depth: u32,
+    pub(crate) receive_depth: u32,
     ack_timeout: Option<Duration>,
     retry_count: Option<u8>,
 }
@@ -214,30 +214,6 @@ impl Config {
         u64::from(proto::control_region_len(self.receive_depth))
             + u64::from(self.send_buffer)
             + u64::from(self.rx_buffers) * u64::from(self.rx_size)
-    }
-
-    pub(crate) fn listener_limits(&self) -> (Option<usize>, Option<u64>) {
-        (self.max_connections, self.max_pinned_bytes)
-    }
-
-    pub(crate) fn polling_mode(&self) -> (Polling, Duration, bool) {
-        (self.polling, self.spin_limit, self.spin_anyway)
-    }
-
-    pub(crate) fn connect_limit(&self) -> Duration {
-        self.connect_timeout
-    }
-
-    pub(crate) fn receives(&self) -> u32 {
-        self.receive_depth
-    }
-
-    pub(crate) fn windows(&self) -> (u32, u32) {
-        (self.rx_buffers, self.rx_size)
-    }
-
-    pub(crate) fn send_buffer_len(&self) -> u32 {
-        self.send_buffer
     }
 
     pub(crate) fn protocol(&self, role: proto::Role) -> proto::Config {

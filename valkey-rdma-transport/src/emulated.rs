@@ -34,7 +34,6 @@ mod socket;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use tokio::time::Instant;
@@ -83,11 +82,6 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     }
 }
 
-/// What a panic elsewhere left behind is whole: no step that can panic leaves it half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn refused(call: &'static str, kind: io::ErrorKind) -> TransportError {
     TransportError::Device { call, source: kind.into() }
 }
@@ -103,6 +97,3 @@ const RNR_RETRY_FOREVER: u8 = 7;
 
 /// Nothing listens (IB CM reject reason "invalid service ID").
 const REASON_NO_LISTENER: i32 = 8;
-
-/// The listener's owner said no (IB CM reject reason "consumer defined").
-const REASON_CONSUMER: i32 = 28;

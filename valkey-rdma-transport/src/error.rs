@@ -10,7 +10,7 @@ use valkey_rdma_proto::{CloseReason, ProtocolError};
 
 use self::explain::{device_hint, limit_text, status_text};
 use self::gid::gid_text;
-use crate::device::event::{CmEvent, DeviceFault, SharedCqError};
+use crate::device::event::{CmEvent, DeviceFault, REASON_CONSUMER, SharedCqError};
 use crate::device::kind::DeviceKind;
 
 mod explain;
@@ -346,6 +346,19 @@ impl TransportError {
         matches!(self, Self::Device { call: EVENT_READY | EVENT_TAKEN, .. })
     }
 
+    /// The error of a `call` that failed; `limit` returns how many files this process may have open.
+    pub(crate) fn of_call(
+        call: &'static str,
+        source: io::Error,
+        limit: impl FnOnce() -> Option<u64>,
+    ) -> Self {
+        match source.raw_os_error() {
+            Some(EMFILE) => Self::Descriptors { call, limit: limit(), source },
+            Some(ENFILE) => Self::SystemDescriptors { call, source },
+            _ => Self::Device { call, source },
+        }
+    }
+
     /// The error of a connection to `peer` that `event` ended before it was one.
     pub(crate) fn never_connected(event: CmEvent, peer: SocketAddr, device: DeviceKind) -> Self {
         match event {
@@ -363,14 +376,17 @@ impl TransportError {
     }
 }
 
+/// The process's limit is reached: Linux's number, for which the standard library has no name.
+const EMFILE: i32 = 24;
+
+/// The machine's limit is reached.
+const ENFILE: i32 = 23;
+
 /// The call that says that an event of the connection manager is there.
 pub(crate) const EVENT_READY: &str = "epoll_wait";
 
 /// The call that takes it.
 pub(crate) const EVENT_TAKEN: &str = "rdma_get_cm_event";
-
-/// The listener's owner said no (IB CM reject reason "consumer defined"; Linux `IB_CM_REJ_CONSUMER_DEFINED`).
-const REASON_CONSUMER: i32 = 28;
 
 #[cfg(test)]
 mod tests {

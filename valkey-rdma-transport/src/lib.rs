@@ -60,6 +60,7 @@ pub mod raw;
 mod send_region;
 mod stats;
 mod stream;
+mod sync;
 #[cfg(feature = "verbs")]
 mod verbs;
 mod wake_fd;

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 
 use crate::stats::ListenerStats;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// The limits and the usage of one listener. Clones share them.
 #[derive(Clone, Debug)]
@@ -112,7 +113,7 @@ impl Limiter {
     }
 
     fn lock(&self) -> MutexGuard<'_, Usage> {
-        self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.usage)
     }
 }
 

@@ -48,9 +48,8 @@ impl Listener {
     /// Accepts the connections of a device listener made by the caller: one of [`device::listen`] behind a wrapper that
     /// observes it or disturbs it.
     pub fn over(device: Box<dyn DeviceListener>, config: &Config) -> Self {
-        let (connections, pinned_bytes) = config.listener_limits();
-        let limiter = Limiter::new(Limits { connections, pinned_bytes });
-        Self { device, config: config.clone(), limiter }
+        let limits = Limits { connections: config.max_connections, pinned_bytes: config.max_pinned_bytes };
+        Self { device, config: config.clone(), limiter: Limiter::new(limits) }
     }
 
     /// Waits for the next connection. The stream is returned as soon as its request is accepted; reading from

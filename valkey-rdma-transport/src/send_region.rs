@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
 use crate::in_place::{SendMemory, Source};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Memory that the application has already, such as an arena of its own or of another language, of which large values are
 /// sent without a copy. Where the values may be made anywhere, a [`BufferPool`](crate::BufferPool) is simpler.
@@ -100,7 +101,7 @@ impl Part {
     }
 
     fn lent(&self) -> MutexGuard<'_, BTreeMap<(usize, u64), Entry>> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lent)
     }
 }
 

@@ -106,11 +106,7 @@ fn is_vague(error: &TransportError) -> bool {
 
 /// Turns an OS error into the [`TransportError`] of the `call` that failed.
 fn failed(call: &'static str) -> impl FnOnce(io::Error) -> TransportError {
-    move |source| match source.raw_os_error() {
-        Some(libc::EMFILE) => TransportError::Descriptors { call, limit: sys::descriptor_limit(), source },
-        Some(libc::ENFILE) => TransportError::SystemDescriptors { call, source },
-        _ => TransportError::Device { call, source },
-    }
+    move |source| TransportError::of_call(call, source, sys::descriptor_limit)
 }
 
 /// Reports a teardown that failed: `Drop` cannot return it.

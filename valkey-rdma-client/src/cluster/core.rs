@@ -8,13 +8,13 @@ use valkey_rdma_resp::Value;
 
 use super::address::NodeAddress;
 use super::config::ClusterConfig;
-use super::counters::Counters;
+use super::counters::ClusterCounters;
 use super::discovery::ask;
 use super::events::NodeEventHub;
 use super::learned::Learned;
 use super::node::{DialSettings, Node};
 use super::ports::PortRules;
-use super::refresh::{RefreshRequest, RefreshTask};
+use super::refresh::{RefreshRequest, RefreshTask, request_refresh};
 use super::silence::SilenceWatch;
 use super::slot_map::SlotMap;
 use super::topology::Topology;
@@ -55,7 +55,7 @@ impl Place {
 pub(super) struct Core {
     pub(super) config: ClusterConfig,
     pub(super) topology: Arc<Topology>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<Mutex<ClusterCounters>>,
     /// Descriptions that servers gave, by name; `None` if they know no such command either.
     pub(super) learned: Mutex<HashMap<String, Option<Arc<Learned>>>>,
     refresh: mpsc::Sender<RefreshRequest>,
@@ -88,7 +88,7 @@ impl Core {
         let (departed, departures) = mpsc::unbounded_channel();
         let departed = config.silence_limit.map(|_| departed);
         let topology = Arc::new(Topology::new(settings, seeds.clone(), departed));
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::<Mutex<ClusterCounters>>::default();
         let (limit, zones) = (template.timeout(), config.read_from.uses_zones());
         topology.install(ask(&seeds, limit, zones).await?);
         let (refresh, requests) = mpsc::channel(MOST_REQUESTS);
@@ -131,8 +131,7 @@ impl Core {
 
     /// Asks for a new map soon. Never waits.
     pub(super) fn request_refresh(&self) {
-        // A full channel has requests enough.
-        let _full = self.refresh.try_send(RefreshRequest::default());
+        request_refresh(&self.refresh);
     }
 
     /// A connection of its own to a place, after ASKING where that must precede a command. This, and the calls of the connection, leave a frozen
@@ -157,8 +156,7 @@ impl Core {
         let was_primary = self.topology.map().has(&address, true);
         move || {
             if let Some(refresh) = refresh.upgrade() {
-                // A full channel has requests enough.
-                let _full = refresh.try_send(RefreshRequest::default());
+                request_refresh(&refresh);
             }
             topology.upgrade().is_some_and(|topology| !topology.map().has(&address, was_primary))
         }

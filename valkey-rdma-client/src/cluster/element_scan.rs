@@ -5,9 +5,8 @@ use valkey_rdma_resp::Value;
 
 use super::client::ClusterClient;
 use super::route::slot_of;
-use super::tries::{Target, Tries};
-use crate::error::{ClusterError, Error};
-use crate::multiplexer::Deadline;
+use super::tries::Target;
+use crate::error::Error;
 use crate::resp::command_table::Access;
 use crate::scan::ElementScan;
 use crate::scan::position::ScanPosition;
@@ -31,24 +30,7 @@ impl ClusterClient {
     /// The next batch. Always from the primary: replicas have cursors of their own.
     pub(super) async fn scan_batch(&self, position: &mut ScanPosition) -> Result<Value, Error> {
         let target = Target::Slot(slot_of(position.key()), Access::Write);
-        let command = position.command();
-        let deadline = self.limit(&command).and_then(Deadline::after);
-        let mut tries = Tries::new(&self.core, target, deadline, command.name());
-        loop {
-            let place = tries.next().await?;
-            let server = place.client.id();
-            if let Some(count) = position.cursor.restarted_too_often(&server) {
-                let (command, address) = (command.name(), place.node.address().to_string());
-                return Err(ClusterError::ScanRestarted { command, address, count }.into());
-            }
-            let command = position.command_for(&server);
-            match place.attempt(command, deadline).await {
-                Ok(reply) => {
-                    position.cursor.answered_by(server);
-                    return Ok(reply);
-                }
-                Err(failed) => tries.failed(&place, failed.error, true).await?,
-            }
-        }
+        let (cursor, command_at) = position.split();
+        self.scan_step(target, cursor, command_at).await
     }
 }

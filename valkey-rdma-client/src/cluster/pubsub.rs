@@ -4,18 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::sync::mpsc;
 
 mod lane;
 
-use self::lane::{Lane, Order};
+use self::lane::Lane;
 use super::client::ClusterClient;
 use super::core::CLUSTER;
 use super::core::Core;
 use super::route::slot_of;
-use crate::error::{Error, TimedOut};
-use crate::pubsub::{DEFAULT_CAPACITY, Event, SlowConsumer, Subscription};
+use crate::error::Error;
+use crate::pubsub::{DEFAULT_CAPACITY, Event, SlowConsumer, Subscription, SubscriptionRequest, request};
 use crate::sync::lock;
 
 /// Subscriptions in a cluster: [`ClusterClient::subscriber`].
@@ -55,7 +54,7 @@ pub struct ClusterSubscriber {
     capacity: usize,
     slow: SlowConsumer,
     /// By slot; `None` for channels and patterns.
-    lanes: Mutex<HashMap<Option<u16>, mpsc::Sender<Order>>>,
+    lanes: Mutex<HashMap<Option<u16>, mpsc::Sender<SubscriptionRequest>>>,
     /// Given to new lanes.
     sender: mpsc::Sender<Event>,
     events: mpsc::Receiver<Event>,
@@ -132,31 +131,14 @@ impl ClusterSubscriber {
             let slot = (kind == Subscription::Shard).then(|| slot_of(name.as_ref()));
             by_lane.entry(slot).or_default().push(Bytes::copy_from_slice(name.as_ref()));
         }
-        let exchange = async {
-            let mut confirmations = Vec::with_capacity(by_lane.len());
-            for (slot, names) in by_lane {
-                let (done, confirmed) = oneshot::channel();
-                let order = Order { kind, subscribe, names, done };
-                self.lane(slot).send(order).await.map_err(|_| self.cluster.core.closed())?;
-                confirmations.push(confirmed);
-            }
-            for confirmed in confirmations {
-                confirmed.await.unwrap_or_else(|_| Err(self.cluster.core.closed()))?;
-            }
-            Ok(())
-        };
-        match self.cluster.core.config.node.command_timeout {
-            None => exchange.await,
-            Some(limit) => timeout(limit, exchange).await.map_err(|_| TimedOut {
-                peer: CLUSTER.into(),
-                limit,
-                may_have_run: true,
-            })?,
-        }
+        let lanes = by_lane.into_iter().map(|(slot, names)| (self.lane(slot), names)).collect();
+        let core = &self.cluster.core;
+        let limit = core.config.node.command_timeout;
+        request(kind, subscribe, lanes, limit, CLUSTER, || core.closed()).await
     }
 
     /// The lane of a slot, started when it is first needed.
-    fn lane(&self, slot: Option<u16>) -> mpsc::Sender<Order> {
+    fn lane(&self, slot: Option<u16>) -> mpsc::Sender<SubscriptionRequest> {
         let mut lanes = lock(&self.lanes);
         let start = || {
             let (orders, receiver) = mpsc::channel(16);

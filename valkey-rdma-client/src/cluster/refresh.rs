@@ -7,10 +7,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::warn;
 
-use super::counters::Counters;
+use super::counters::ClusterCounters;
 use super::discovery::ask;
 use super::topology::Topology;
 use crate::error::Error;
+use crate::sync::{Mutex, lock};
 
 /// A request to read the map.
 #[derive(Default)]
@@ -21,13 +22,19 @@ pub(super) struct RefreshRequest {
     pub(super) is_urgent: bool,
 }
 
+/// Asks for a reading soon. Never waits.
+pub(super) fn request_refresh(requests: &mpsc::Sender<RefreshRequest>) {
+    // A full channel has requests enough.
+    let _full = requests.try_send(RefreshRequest::default());
+}
+
 /// The wait between readings that bring nothing new grows up to this many times the shortest.
 const LONGEST_WAIT: u32 = 4;
 
 /// What the task needs. It ends when the last client is dropped, with the sender of `requests`.
 pub(super) struct RefreshTask {
     pub(super) topology: Weak<Topology>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<Mutex<ClusterCounters>>,
     pub(super) requests: mpsc::Receiver<RefreshRequest>,
     pub(super) period: Option<Duration>,
     pub(super) shortest: Duration,
@@ -74,14 +81,14 @@ impl RefreshTask {
             let Some(topology) = self.topology.upgrade() else { return };
             let sources = topology.sources();
             drop(topology);
-            self.counters.refreshes.add();
+            lock(&self.counters).refreshes += 1;
             let report = ask(&sources, self.limit, self.zones).await;
             last = Instant::now();
             let Some(topology) = self.topology.upgrade() else { return };
             let (is_new, outcome) = match report {
                 Ok(report) => (topology.install(report), Ok(())),
                 Err(error) => {
-                    self.counters.failed_refreshes.add();
+                    lock(&self.counters).failed_refreshes += 1;
                     warn!(error = %format_args!("{error:#}"), "the slot map cannot be read");
                     (false, Err(error))
                 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::stream;
+use valkey_rdma_resp::Value;
 
 use super::address::NodeAddress;
 use super::client::ClusterClient;
@@ -77,6 +78,34 @@ impl ClusterClient {
             unconfirmed: Vec::new(),
             readings: 0,
             failures: 0,
+        }
+    }
+
+    /// Asks for the batch at a cursor, or for the first one if another server must be asked than the last time. The caller takes the
+    /// cursor of the reply.
+    pub(super) async fn scan_step(
+        &self,
+        target: Target,
+        cursor: &mut Cursor,
+        command_at: impl Fn(&[u8]) -> Command,
+    ) -> Result<Value, Error> {
+        let command = command_at(cursor.get());
+        let deadline = self.limit(&command).and_then(Deadline::after);
+        let mut tries = Tries::new(&self.core, target, deadline, command.name());
+        loop {
+            let place = tries.next().await?;
+            let server = place.client.id();
+            if let Some(count) = cursor.restarted_too_often(&server) {
+                let (command, address) = (command.name(), place.node.address().to_string());
+                return Err(ClusterError::ScanRestarted { command, address, count }.into());
+            }
+            match place.attempt(command_at(cursor.on(&server)), deadline).await {
+                Ok(reply) => {
+                    cursor.answered_by(server);
+                    return Ok(reply);
+                }
+                Err(failed) => tries.failed(&place, failed.error, true).await?,
+            }
         }
     }
 }
@@ -217,27 +246,11 @@ impl Part {
         node: Arc<Node>,
         options: &ScanOptions,
     ) -> Result<Vec<Bytes>, Error> {
-        let scan = Command::new("SCAN");
-        let deadline = cluster.limit(&scan).and_then(Deadline::after);
-        let mut tries = Tries::new(&cluster.core, Target::Node(node), deadline, scan.name());
-        loop {
-            let place = tries.next().await?;
-            let server = place.client.id();
-            if let Some(count) = self.cursor.restarted_too_often(&server) {
-                let (command, address) = (scan.name(), self.address.to_string());
-                return Err(ClusterError::ScanRestarted { command, address, count }.into());
-            }
-            let command = options.add_to(scan.clone().arg(self.cursor.on(&server)));
-            match place.attempt(command, deadline).await {
-                Ok(reply) => {
-                    let (cursor, keys) = batch(reply)?;
-                    self.cursor.answered_by(server);
-                    self.ended = !self.cursor.advance(cursor);
-                    return Ok(keys);
-                }
-                Err(failed) => tries.failed(&place, failed.error, true).await?,
-            }
-        }
+        let command_at = |at: &[u8]| options.add_to(Command::new("SCAN").arg(at));
+        let reply = cluster.scan_step(Target::Node(node), &mut self.cursor, command_at).await?;
+        let (cursor, keys) = batch(reply)?;
+        self.ended = !self.cursor.advance(cursor);
+        Ok(keys)
     }
 }
 

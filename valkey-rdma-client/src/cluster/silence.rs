@@ -13,16 +13,17 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::warn;
 
-use super::counters::Counters;
+use super::counters::ClusterCounters;
 use super::node::Node;
-use super::refresh::RefreshRequest;
+use super::refresh::{RefreshRequest, request_refresh};
 use super::topology::Topology;
 use crate::client::Client;
+use crate::sync::{Mutex, lock};
 
 /// What the task needs. It ends with the last client.
 pub(super) struct SilenceWatch {
     pub(super) topology: Weak<Topology>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<Mutex<ClusterCounters>>,
     pub(super) refresh: mpsc::WeakSender<RefreshRequest>,
     /// Connections whose node has left the map.
     pub(super) departed: mpsc::UnboundedReceiver<(Arc<Node>, Client)>,
@@ -115,7 +116,7 @@ impl SilenceWatch {
             if is_silent && has_lost_them {
                 node.set_silent_since(None);
                 warn!(node = %node.name(), "the cluster has given the silent node up; its connection ends");
-                self.counters.given_up.add();
+                lock(&self.counters).given_up += 1;
                 node.lost(&client);
                 client.give_up();
             } else {
@@ -123,8 +124,7 @@ impl SilenceWatch {
             }
         }
         if silent && let Some(refresh) = self.refresh.upgrade() {
-            // A full channel has requests enough.
-            let _full = refresh.try_send(RefreshRequest::default());
+            request_refresh(&refresh);
         }
         kept
     }

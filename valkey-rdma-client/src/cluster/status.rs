@@ -10,6 +10,7 @@ use super::counters::ClusterCounters;
 use super::node::Node;
 use crate::endpoint::Transport;
 use crate::stats::ConnectionStatus;
+use crate::sync::lock;
 
 /// What a cluster client knows of its cluster: [`ClusterClient::status`](crate::ClusterClient::status).
 #[derive(Clone, Debug)]
@@ -62,7 +63,7 @@ impl ClusterStatus {
             nodes.extend(shard.replicas.iter().map(|replica| NodeStatus::of(replica, false, 0)));
         }
         let maps = core.topology.version();
-        Self { is_complete: map.is_complete(), maps, counters: core.counters.read(), nodes }
+        Self { is_complete: map.is_complete(), maps, counters: *lock(&core.counters), nodes }
     }
 }
 

@@ -14,6 +14,7 @@ use super::slot_map::SlotMap;
 use crate::error::{ClusterError, Error, Fate, LostConnection, TimedOut};
 use crate::multiplexer::Deadline;
 use crate::resp::command_table::Access;
+use crate::sync::lock;
 
 /// What a command has to reach.
 #[derive(Clone)]
@@ -140,7 +141,7 @@ impl<'a> Tries<'a> {
             match connected {
                 Ok(client) => return Ok(Place { node, client, asking }),
                 Err(error) => {
-                    self.core.counters.lost.add();
+                    lock(&self.core.counters).lost += 1;
                     self.unreachable(error).await?;
                 }
             }
@@ -184,7 +185,7 @@ impl<'a> Tries<'a> {
                     Err(error)
                 }
                 Verdict::Moved(slot, address) => {
-                    self.core.counters.moved.add();
+                    lock(&self.core.counters).moved += 1;
                     self.count_redirect(&error)?;
                     self.primary_only = true;
                     self.since = None;
@@ -198,20 +199,20 @@ impl<'a> Tries<'a> {
                     self.settle(error).await
                 }
                 Verdict::Ask(address) => {
-                    self.core.counters.ask.add();
+                    lock(&self.core.counters).ask += 1;
                     self.count_redirect(&error)?;
                     self.since = None;
                     self.ask = Some(self.core.topology.node(&address));
                     self.settle(error).await
                 }
                 Verdict::TryAgain => {
-                    self.core.counters.try_again.add();
+                    lock(&self.core.counters).try_again += 1;
                     self.pause(error, false).await
                 }
                 Verdict::NotReady => self.not_ready(place, error).await,
             },
             Error::Lost(LostConnection { may_have_run, .. }) => {
-                self.core.counters.lost.add();
+                lock(&self.core.counters).lost += 1;
                 if !self.apart || !place.client.is_whole() {
                     place.node.lost(&place.client);
                 }
@@ -246,7 +247,7 @@ impl<'a> Tries<'a> {
             // A dedicated connection to the node could not be made.
             Error::Connect(_) => {
                 self.avoided = Some(place.node.clone());
-                self.core.counters.lost.add();
+                lock(&self.core.counters).lost += 1;
                 self.unreachable(error).await
             }
             _ => Err(error),
@@ -308,7 +309,7 @@ impl<'a> Tries<'a> {
 
     /// The node serves no commands of this kind now.
     async fn not_ready(&mut self, place: &Place, error: Error) -> Result<(), Error> {
-        self.core.counters.not_ready.add();
+        lock(&self.core.counters).not_ready += 1;
         self.core.request_refresh();
         if self.reads_replicas() {
             place.node.pass_over();

@@ -30,10 +30,10 @@ pub(crate) struct Connector {
     pub(crate) config: Config,
     pub(crate) registry: Arc<ConnectionRegistry>,
     source: Source,
-    device_connects: DeviceConnects,
+    pub(super) device_connects: DeviceConnects,
     /// Sent to when a connection was made: all that wait for the server try at once.
     pub(crate) reached: watch::Sender<()>,
-    /// Connectors to the addresses that a [`Locator`] has found.
+    /// Connectors to the addresses that a [`Locator`] has found: those in use, those with outstanding connects, and the last one.
     pub(super) by_address: Mutex<HashMap<String, Arc<Connector>>>,
 }
 

@@ -28,6 +28,7 @@ const KEPT_FOR: Duration = Duration::from_secs(10);
 /// The connects of one client, by address.
 #[derive(Default)]
 pub(super) struct DeviceConnects {
+    /// Those where something is outstanding, and the last one.
     addresses: Mutex<HashMap<SocketAddr, Arc<Connects>>>,
     /// One for each outstanding connect and for each late connection.
     tasks: Mutex<JoinSet<()>>,
@@ -52,7 +53,11 @@ impl DeviceConnects {
         address: SocketAddr,
         config: &Config,
     ) -> Result<Stream, TransportError> {
-        let connects = Arc::clone(lock(&self.addresses).entry(address).or_default());
+        let connects = {
+            let mut addresses = lock(&self.addresses);
+            addresses.retain(|_, connects| has_outstanding(connects));
+            Arc::clone(addresses.entry(address).or_default())
+        };
         loop {
             if let Some(stream) = connects.take_late() {
                 return Ok(stream);
@@ -73,6 +78,11 @@ impl DeviceConnects {
         }
     }
 
+    /// Whether an attempt, a connect or a late connection is left. Dropping `self` changes nothing otherwise.
+    pub(super) fn has_outstanding(&self) -> bool {
+        lock(&self.addresses).values().any(has_outstanding)
+    }
+
     fn begin(
         &self,
         connects: Arc<Connects>,
@@ -90,6 +100,11 @@ impl DeviceConnects {
         });
         result
     }
+}
+
+/// Whether an attempt or a task has them too.
+fn has_outstanding(connects: &Arc<Connects>) -> bool {
+    Arc::strong_count(connects) > 1
 }
 
 impl Default for Connects {
@@ -130,4 +145,34 @@ fn is_open(stream: &mut Stream) -> bool {
     let mut buffer = [0];
     let mut context = Context::from_waker(Waker::noop());
     Pin::new(stream).poll_read(&mut context, &mut ReadBuf::new(&mut buffer)).is_pending()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::time::timeout;
+    use valkey_rdma_transport::Listener;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn addresses_without_an_outstanding_connect_are_forgotten() {
+        let config = Config::default().connect_timeout(Duration::from_secs(3600));
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listen = async || Listener::bind(DeviceKind::Emulated, any, &config).await.expect("a free port");
+        let connects = DeviceConnects::default();
+        let frozen = listen().await;
+        let attempt = connects.connect(DeviceKind::Emulated, frozen.local_addr(), &config);
+        assert!(timeout(Duration::from_secs(1), attempt).await.is_err(), "it does not accept");
+        for _ in 0..5 {
+            let mut listener = listen().await;
+            let attempt = connects.connect(DeviceKind::Emulated, listener.local_addr(), &config);
+            let (connected, accepted) = tokio::join!(attempt, listener.accept());
+            assert!(connected.is_ok() && accepted.is_ok());
+        }
+        let known: Vec<_> = lock(&connects.addresses).keys().copied().collect();
+        assert!(known.contains(&frozen.local_addr()), "{known:?}");
+        assert_eq!(known.len(), 2, "and the last one: {known:?}");
+    }
 }

@@ -71,9 +71,10 @@ impl Connector {
         Err(failure)
     }
 
-    /// The same connector for the same address: it limits how many connects are outstanding there.
+    /// The same connector for the same address, as long as connects are outstanding there: it limits how many.
     fn connector_at(&self, endpoint: &Endpoint) -> Arc<Connector> {
         let mut connectors = lock(&self.by_address);
+        connectors.retain(|_, known| Arc::strong_count(known) > 1 || known.device_connects.has_outstanding());
         let connector = connectors
             .entry(endpoint.authority())
             .or_insert_with(|| Arc::new(Connector::new(endpoint.clone(), self.config.clone())));
@@ -146,3 +147,63 @@ impl Whereabouts {
 
 /// Between two rounds of questions.
 const PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::sync::Mutex;
+
+    /// A primary that is wherever the test says.
+    struct Said(Mutex<Endpoint>);
+
+    impl Said {
+        fn is_at(&self, url: &str) {
+            *lock(&self.0) = url.parse().expect("a good URL");
+        }
+    }
+
+    impl Locator for Said {
+        fn candidates(&self) -> Finding<'_, Result<Vec<Endpoint>, ConnectCause>> {
+            Box::pin(async { Ok(vec![lock(&self.0).clone()]) })
+        }
+
+        fn follow(&self) {}
+
+        fn found(&self, _address: &str) {}
+
+        fn moved<'a>(&'a self, _from: &'a str) -> Finding<'a, ()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn next_move<'a>(&'a self, from: &'a str) -> Finding<'a, ()> {
+            self.moved(from)
+        }
+    }
+
+    #[tokio::test]
+    async fn only_addresses_with_an_outstanding_connect_are_remembered() {
+        let endpoint: Endpoint = "emulated://service?timeout=100ms".parse().expect("a good URL");
+        let said = Arc::new(Said(Mutex::new(endpoint.clone())));
+        let connector = Connector::located(endpoint, Config::default(), said.clone());
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let frozen = Listener::bind(DeviceKind::Emulated, any, &TransportConfig::default()).await;
+        let frozen = frozen.expect("a free port");
+        said.is_at(&format!("emulated://{}?timeout=10ms", frozen.local_addr()));
+        assert!(connector.dial().await.is_err(), "it does not accept");
+
+        let server = TcpListener::bind("0.0.0.0:0").await.expect("a free port");
+        let port = server.local_addr().expect("bound").port();
+        for host in 1..=5 {
+            said.is_at(&format!("valkey://127.0.0.{host}:{port}"));
+            // The connector's own time limit is for the server that does not accept.
+            while connector.dial().await.is_err() {}
+        }
+        let known: Vec<_> = lock(&connector.by_address).keys().cloned().collect();
+        assert!(known.contains(&frozen.local_addr().to_string()), "{known:?}");
+        assert!(known.len() <= 2, "{known:?}");
+    }
+}

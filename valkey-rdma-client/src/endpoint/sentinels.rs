@@ -5,6 +5,7 @@ use std::fmt;
 
 use url::form_urlencoded;
 
+use super::authority::authority;
 use super::percent::percent_decode;
 use super::{Endpoint, EndpointError, Transport};
 
@@ -96,12 +97,8 @@ impl Sentinels {
 /// The addresses.
 impl fmt::Display for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (host, port)) in self.addresses.iter().enumerate() {
-            let comma = if index > 0 { "," } else { "" };
-            let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-            write!(f, "{comma}{open}{host}{close}:{port}")?;
-        }
-        Ok(())
+        let addresses: Vec<_> = self.addresses.iter().map(|(host, port)| authority(host, *port)).collect();
+        f.write_str(&addresses.join(","))
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use valkey_rdma_resp::Value;
-use valkey_rdma_transport::{Monitor, Stats};
+use valkey_rdma_transport::Monitor;
 
 use crate::connection::RawConnection;
 use crate::error::{ConnectError, Error, LostCause, LostConnection, TimedOut};
@@ -114,10 +114,6 @@ impl MultiplexerState {
         self.current().info.clone()
     }
 
-    pub(crate) fn transport_stats(&self) -> Option<Stats> {
-        self.current().monitor.as_ref().map(Monitor::stats)
-    }
-
     pub(crate) fn state(&self) -> State {
         if self.cause.get().is_some() {
             State::Closed
@@ -134,7 +130,7 @@ impl MultiplexerState {
             state: self.state(),
             info: self.info(),
             counters: self.counters.read(),
-            stats: self.transport_stats(),
+            stats: self.current().monitor.as_ref().map(Monitor::stats),
         }
     }
 

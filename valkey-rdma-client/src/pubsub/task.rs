@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 use valkey_rdma_resp::{ServerError, Value};
 
 use super::outbox::Outbox;
+use super::request::SubscriptionRequest;
 use super::silence::{Silence, SilenceCheck};
 use super::{Event, Message, Shared, SlowConsumer, Subscription};
 use crate::config::STABLE_AFTER;
@@ -25,15 +26,6 @@ use crate::stats::Purpose;
 const MAX_PENDING: usize = 1024;
 /// The most names in one command that restores subscriptions.
 const MAX_NAMES: usize = 256;
-
-/// A request to change subscriptions, with a waiting caller.
-#[derive(Debug)]
-pub(super) struct SubscriptionRequest {
-    pub(super) kind: Subscription,
-    pub(super) subscribe: bool,
-    pub(super) names: Vec<Bytes>,
-    pub(super) done: oneshot::Sender<Result<(), Error>>,
-}
 
 /// A command that is not fully confirmed.
 struct Pending {

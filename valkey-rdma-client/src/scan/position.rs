@@ -4,7 +4,6 @@ use bytes::Bytes;
 
 use super::cursor::Cursor;
 use super::options::ScanOptions;
-use crate::client::ClientId;
 use crate::resp::Command;
 
 /// How far HSCAN, SSCAN or ZSCAN has come.
@@ -13,7 +12,7 @@ pub struct ScanPosition {
     name: &'static str,
     key: Bytes,
     options: ScanOptions,
-    pub(crate) cursor: Cursor,
+    pub(super) cursor: Cursor,
 }
 
 impl ScanPosition {
@@ -29,17 +28,9 @@ impl ScanPosition {
         &self.key
     }
 
-    /// The command for the next batch.
-    pub(crate) fn command(&self) -> Command {
-        self.command_at(self.cursor.get())
-    }
-
-    /// The command for the next batch from this server.
-    pub(crate) fn command_for(&self, server: &ClientId) -> Command {
-        self.command_at(self.cursor.on(server))
-    }
-
-    fn command_at(&self, cursor: &[u8]) -> Command {
-        self.options.add_to(Command::new(self.name).arg(&self.key).arg(cursor))
+    /// The cursor, and what makes the command for the batch at a cursor.
+    pub(crate) fn split(&mut self) -> (&mut Cursor, impl Fn(&[u8]) -> Command) {
+        let Self { name, ref key, ref options, ref mut cursor } = *self;
+        (cursor, move |at| options.add_to(Command::new(name).arg(key).arg(at)))
     }
 }

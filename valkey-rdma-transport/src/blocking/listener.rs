@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 
@@ -11,6 +10,7 @@ use super::reactor::{handle, wait};
 use super::stream::as_io_error;
 use crate::config::Config;
 use crate::device::DeviceKind;
+use crate::sync::{Mutex, lock};
 
 /// Accepts RDMA connections: what `std::net::TcpListener` is over TCP.
 pub struct Listener {
@@ -41,7 +41,7 @@ impl Listener {
 
     /// Waits for the next connection, as it is before it becomes a blocking one.
     pub(crate) fn accept_async(&self) -> io::Result<crate::Stream> {
-        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listener = lock(&self.listener);
         let accepted = wait(&self.handle, None, listener.accept()).expect("without a deadline it waits");
         accepted.map_err(as_io_error)
     }

@@ -3,17 +3,19 @@
 use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
 use tokio::runtime::{Builder, Handle};
 
+use crate::sync::{Mutex, lock};
+
 /// The runtime of the background thread, which is started at the first call and lives as long as the process.
 pub(crate) fn handle() -> io::Result<Handle> {
     static REACTOR: Mutex<Option<Handle>> = Mutex::new(None);
-    let mut reactor = REACTOR.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut reactor = lock(&REACTOR);
     if let Some(handle) = &*reactor {
         return Ok(handle.clone());
     }

@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use crate::device::DeviceKind;
 use crate::error::TransportError;
 use crate::stats::{Info, Stats};
 use crate::stream::Monitor;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// An ordered, reliable byte stream over one RDMA connection: what `std::net::TcpStream` is over TCP, with the same methods.
 ///
@@ -372,11 +373,6 @@ fn turn<'a, H>(
         Poll::Ready(half) => Ok(half),
         Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
     }
-}
-
-/// No code panics while it holds one of these locks half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(all(test, feature = "emulated"))]

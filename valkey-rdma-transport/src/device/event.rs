@@ -32,6 +32,9 @@ pub enum CmEvent {
     PortUp,
 }
 
+/// The listener's owner said no (IB CM reject reason "consumer defined"; Linux `IB_CM_REJ_CONSUMER_DEFINED`).
+pub(crate) const REASON_CONSUMER: i32 = 28;
+
 /// What a device reports of itself and of queue pairs outside of any completion; each ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

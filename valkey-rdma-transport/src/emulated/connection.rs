@@ -18,7 +18,8 @@ use super::fault_plan::{FaultPlan, Link};
 use super::memory::Memory;
 use super::queue_pair::{QueuePair, QueuePairState};
 use super::socket::{self, SocketLink, SocketRequest};
-use super::{MAX_MESSAGE, MAX_READS, REASON_CONSUMER, refused};
+use super::{MAX_MESSAGE, MAX_READS, refused};
+use crate::device::event::REASON_CONSUMER;
 use crate::device::{
     Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceLimits, DeviceOptions, Limits,
     check_limits, check_reads,

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use valkey_rdma_proto::work::FailureStatus;
 
+use super::RNR_RETRY_FOREVER;
 use super::fault_plan::{Delay, FaultPlan, LONGEST, Link};
-use super::{RNR_RETRY_FOREVER, lock};
 use crate::error::TransportError;
+use crate::sync::{Mutex, lock};
 
 /// An emulated device with a name, delays and faults of its own.
 ///

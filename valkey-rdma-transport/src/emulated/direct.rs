@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 use tokio::runtime::Handle;
@@ -14,9 +14,10 @@ use super::fault_plan::{Disturb, WeakLink};
 use super::queue_pair::requester::InFlightSend;
 use super::queue_pair::responder::Refusal;
 use super::queue_pair::{QueuePair, QueuePairState};
-use super::{REASON_NO_LISTENER, lock, wake};
+use super::{REASON_NO_LISTENER, wake};
 use crate::device::CmEvent;
 use crate::error::TransportError;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Which end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

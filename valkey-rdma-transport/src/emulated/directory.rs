@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use super::REASON_NO_LISTENER;
 use super::address::{DYNAMIC_PORTS, next_port};
 use super::direct::{DirectLink, Sides};
-use super::{REASON_CONSUMER, REASON_NO_LISTENER, lock};
+use crate::device::event::REASON_CONSUMER;
+use crate::sync::{Mutex, lock};
 
 static LISTENERS: Mutex<BTreeMap<SocketAddr, Arc<Mutex<Backlog>>>> = Mutex::new(BTreeMap::new());
 

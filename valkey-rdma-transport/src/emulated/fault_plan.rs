@@ -3,12 +3,13 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use valkey_rdma_proto::work::FailureStatus;
 
-use super::{RNR_RETRY_FOREVER, lock};
+use super::RNR_RETRY_FOREVER;
+use crate::sync::{Mutex, lock};
 
 /// What carries the connections of an emulated device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ pub(super) struct FaultPlan {
     settings: Option<Mutex<FaultSettings>>,
 }
 
-/// What a program settings of its device.
+/// What a program sets on its device.
 #[derive(Debug)]
 pub(super) struct FaultSettings {
     pub(super) delay: Option<Delay>,

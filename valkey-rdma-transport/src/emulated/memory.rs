@@ -1,13 +1,14 @@
 //! Registered memory of the emulated device.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::BufMut;
 use valkey_rdma_proto::work::Region;
 
 use crate::device::Access;
 use crate::in_place::SendMemory;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// One registered region. Both ends of a link hold it: the owner by name, the peer by key.
 #[derive(Clone, Debug)]
@@ -41,7 +42,7 @@ impl Memory {
     /// If they are lent: a local bug.
     pub(super) fn lock(&self) -> MutexGuard<'_, Box<[u8]>> {
         match &self.place {
-            Place::Own(bytes) => bytes.lock().unwrap_or_else(PoisonError::into_inner),
+            Place::Own(bytes) => lock(bytes),
             Place::Lent(_) => panic!("memory lent to the device is only sent"),
         }
     }

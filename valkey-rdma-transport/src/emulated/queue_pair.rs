@@ -17,6 +17,7 @@ use super::RNR_RETRY_FOREVER;
 use super::fault_plan::FaultPlan;
 use super::memory::Memory;
 use crate::device::{CmEvent, DeviceOptions};
+use crate::sync::keep_waker;
 
 /// The state of a queue pair, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,10 +82,7 @@ impl Signal {
         if std::mem::take(&mut self.raised) {
             return Poll::Ready(());
         }
-        match &mut self.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            None => self.waker = Some(cx.waker().clone()),
-        }
+        keep_waker(&mut self.waker, cx);
         Poll::Pending
     }
 

@@ -78,13 +78,18 @@ fn socket_path(directory: &Path, port: u16) -> PathBuf {
 
 /// Turns an OS error into the [`TransportError`] of the `call` that failed.
 fn failed(call: &'static str, source: io::Error) -> TransportError {
-    match source.raw_os_error() {
-        Some(EMFILE) => {
-            TransportError::Descriptors { call, limit: getrlimit(Resource::Nofile).current, source }
-        }
-        _ => TransportError::Device { call, source },
-    }
+    TransportError::of_call(call, source, || getrlimit(Resource::Nofile).current)
 }
 
-/// Linux's number; the standard library has no name for it.
-const EMFILE: i32 = 24;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortages_of_descriptors_of_the_process_and_of_the_machine_are_different_errors() {
+        let error = |number| failed("connect", io::Error::from_raw_os_error(number));
+        let (process, machine) = (error(24), error(23));
+        assert!(matches!(process, TransportError::Descriptors { limit: Some(_), .. }), "{process:?}");
+        assert!(matches!(machine, TransportError::SystemDescriptors { .. }), "{machine:?}");
+    }
+}

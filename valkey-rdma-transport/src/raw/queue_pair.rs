@@ -165,20 +165,6 @@ impl QueuePair {
         self.post_chain([Request::write(id, local, remote)])
     }
 
-    /// RDMA WRITE with immediate: the same, and the peer gets a completion with `imm`, which uses up one of its receives.
-    ///
-    /// # Errors
-    /// As for [`post_write`](Self::post_write).
-    pub fn post_write_imm(
-        &mut self,
-        id: u64,
-        local: impl Into<LocalSlice>,
-        remote: RemoteRegion,
-        imm: u32,
-    ) -> Result<(), TransportError> {
-        self.post_chain([Request::write(id, local, remote).with_imm(imm)])
-    }
-
     /// RDMA READ: copies the peer's memory into `local`, all of it. The peer's program is not notified. It completes when the
     /// bytes are there. More than [`read_depth`](Self::read_depth) wait for each other.
     ///

@@ -35,7 +35,7 @@ impl Stream {
         peer: SocketAddr,
         config: &Config,
     ) -> Result<Stream, TransportError> {
-        let limit = config.connect_limit();
+        let limit = config.connect_timeout;
         let connecting = async {
             let device = device::open(kind, peer, &config.device_options()).await?;
             Self::connected(device, config).await
@@ -56,7 +56,7 @@ impl Stream {
         device: Box<dyn DeviceConnection>,
         config: &Config,
     ) -> Result<Stream, TransportError> {
-        let (peer, limit) = (device.peer_addr(), config.connect_limit());
+        let (peer, limit) = (device.peer_addr(), config.connect_timeout);
         tokio::time::timeout(limit, Self::connected(device, config))
             .await
             .unwrap_or(Err(TransportError::ConnectTimeout { peer, after: limit }))

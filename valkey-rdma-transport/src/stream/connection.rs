@@ -7,12 +7,12 @@ mod poll_policy;
 pub(super) mod progress;
 mod transfer;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
-use valkey_rdma_proto::{self as proto, Connection, DeliveryReport, Resources, Role};
+use valkey_rdma_proto::{self as proto, Connection, DeliveryReport, Role};
 
 use self::close_cause::CloseCause;
 use self::poll_policy::PollPolicy;
@@ -24,6 +24,7 @@ use crate::in_place::PinnedSlice;
 use crate::limiter::ConnectionPermit;
 use crate::polling::{AdaptiveOff, Polling};
 use crate::stats::{Info, Stats};
+use crate::sync::{Mutex, lock};
 
 /// A connection behind its lock.
 #[derive(Clone)]
@@ -39,7 +40,7 @@ impl SharedConnection {
     pub(super) fn with<R>(&self, step: impl FnOnce(&mut ConnectionState) -> R) -> R {
         let (result, wake_set, _to_free) = {
             // After a panic elsewhere the connection can still be closed.
-            let mut connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut connection = lock(&self.0);
             let result = step(&mut connection);
             // Tasks are woken without holding the lock: a waker may drop its task, and the task this connection.
             let ended = connection.close_cause.is_some();
@@ -91,24 +92,18 @@ impl ConnectionState {
     ) -> Result<Self, TransportError> {
         let device_info = device.device();
         let (local_addr, peer_addr) = (device.local_addr(), device.peer_addr());
-        let (device, allocated) = DeviceIo::open(device, config, permit)?;
-        let resources = Resources {
-            control: allocated.control,
-            send_buffer: allocated.send_buffer.id,
-            send_buffer_len: allocated.send_buffer.len,
-            rx: &allocated.windows,
-            receives: allocated.receives,
-            send_depth: allocated.send_depth,
-            max_message: allocated.max_message,
-        };
+        let mut windows = Vec::new();
+        let (device, resources) = DeviceIo::open(device, config, permit, &mut windows)?;
         let core = Connection::new(role, config.protocol(role), resources);
-        let (requested, spin_limit, always) = config.polling_mode();
-        let adaptive_off =
-            if requested == Polling::Adaptive && !always { AdaptiveOff::on(&device_info) } else { None };
+        let adaptive_off = if config.polling == Polling::Adaptive && !config.spin_anyway {
+            AdaptiveOff::on(&device_info)
+        } else {
+            None
+        };
         if let Some(reason) = adaptive_off {
             tracing::info!(%reason, device = device_info.name, peer = %peer_addr, "polling by events");
         }
-        let polling = if adaptive_off.is_some() { Polling::Event } else { requested };
+        let polling = if adaptive_off.is_some() { Polling::Event } else { config.polling };
         let one_thread = Handle::try_current()
             .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread);
         let info = Info {
@@ -116,7 +111,7 @@ impl ConnectionState {
             local_addr,
             peer_addr,
             window: core.window(),
-            windows: allocated.windows.len() as u32,
+            windows: windows.len() as u32,
             peer_window: 0,
             send_buffer: core.send_buffer(),
             polling,
@@ -125,7 +120,7 @@ impl ConnectionState {
         let mut connection = Self {
             core,
             device,
-            poll_policy: PollPolicy::new(polling, spin_limit, one_thread),
+            poll_policy: PollPolicy::new(polling, config.spin_limit, one_thread),
             wakers: Wakers::default(),
             driver: 0,
             close_cause: None,
@@ -298,13 +293,5 @@ impl WakeSet {
         if let Some(waker) = self.driver {
             waker.wake();
         }
-    }
-}
-
-/// Keeps the waker of the task that is being polled.
-fn store(slot: &mut Option<Waker>, cx: &Context<'_>) {
-    match slot {
-        Some(waker) => waker.clone_from(cx.waker()),
-        None => *slot = Some(cx.waker().clone()),
     }
 }

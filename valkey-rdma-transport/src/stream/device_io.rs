@@ -9,7 +9,7 @@ use bytes::BufMut;
 use valkey_rdma_proto::work::{
     Completion, Outcome, ReceiveRequest, Region, RegionId, SendRequest, Slice, WrKind,
 };
-use valkey_rdma_proto::{Work, control_region_len, wire};
+use valkey_rdma_proto::{Resources, Work, control_region_len, wire};
 
 use crate::config::Config;
 use crate::device::{Access, CmEvent, DeviceConnection};
@@ -41,16 +41,6 @@ pub(super) struct DeviceIo {
     pub(super) counters: DeviceCounters,
 }
 
-/// What was registered and granted when the device was opened.
-pub(super) struct Allocated {
-    pub(super) control: RegionId,
-    pub(super) send_buffer: Region,
-    pub(super) windows: Vec<Region>,
-    pub(super) receives: u32,
-    pub(super) send_depth: u32,
-    pub(super) max_message: u32,
-}
-
 /// What an ended connection leaves to be freed. The device goes first; then nothing is sent any more, and its place is
 /// free.
 pub(super) struct Teardown {
@@ -60,20 +50,21 @@ pub(super) struct Teardown {
 }
 
 impl DeviceIo {
-    /// Registers all memory of a connection.
-    pub(super) fn open(
+    /// Registers all memory of a connection. `windows` keeps the regions that the peer may write.
+    pub(super) fn open<'w>(
         mut device: Box<dyn DeviceConnection>,
         config: &Config,
         permit: Option<ConnectionPermit>,
-    ) -> Result<(Self, Allocated), TransportError> {
+        windows: &'w mut Vec<Region>,
+    ) -> Result<(Self, Resources<'w>), TransportError> {
         let limits = device.limits();
-        let receives = limits.receive_depth.min(config.receives());
+        let receives = limits.receive_depth.min(config.receive_depth);
         let control = device.register(control_region_len(receives), Access::Local)?;
-        let send_buffer = device.register(config.send_buffer_len(), Access::Local)?;
-        let (count, len) = config.windows();
-        let windows =
-            (0..count).map(|_| device.register(len, Access::RemoteWrite)).collect::<Result<Vec<_>, _>>()?;
-        let regions = [&control, &send_buffer].into_iter().chain(&windows);
+        let send_buffer = device.register(config.send_buffer, Access::Local)?;
+        for _ in 0..config.rx_buffers {
+            windows.push(device.register(config.rx_size, Access::RemoteWrite)?);
+        }
+        let regions = [&control, &send_buffer].into_iter().chain(&*windows);
         let io = Self {
             pinned_bytes: regions.map(|region| u64::from(region.len)).sum(),
             device: Some(device),
@@ -88,9 +79,16 @@ impl DeviceIo {
             completions: Vec::with_capacity(COMPLETION_BATCH),
             counters: DeviceCounters::default(),
         };
-        let (send_depth, max_message) = (limits.send_depth, limits.max_message);
-        let control = control.id;
-        Ok((io, Allocated { control, send_buffer, windows, receives, send_depth, max_message }))
+        let resources = Resources {
+            control: control.id,
+            send_buffer: send_buffer.id,
+            send_buffer_len: send_buffer.len,
+            rx: windows,
+            receives,
+            send_depth: limits.send_depth,
+            max_message: limits.max_message,
+        };
+        Ok((io, resources))
     }
 
     /// Connects or accepts.

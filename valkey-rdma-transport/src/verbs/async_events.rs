@@ -10,7 +10,7 @@ use std::collections::btree_map::Entry;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 
@@ -21,6 +21,7 @@ use super::sys::convert::AsyncNotice;
 use super::{failed, sys};
 use crate::device::DeviceFault;
 use crate::error::TransportError;
+use crate::sync::{Mutex, MutexGuard, keep_waker, lock};
 
 /// One connection's subscription to its device's events. Drop it before the queue pair: events name that by its address.
 pub(super) struct AsyncEvents {
@@ -99,10 +100,7 @@ impl AsyncEvents {
         if let Some(event) = mailbox.take() {
             return Poll::Ready(event);
         }
-        match &mut mailbox.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
+        keep_waker(&mut mailbox.waker, cx);
         Poll::Pending
     }
 }
@@ -169,11 +167,6 @@ impl Subscription {
 
 fn registry() -> MutexGuard<'static, Registry> {
     lock(&REGISTRY)
-}
-
-/// No code of ours can panic while it holds one of these locks half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The thread that waits for one device's events.

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use super::sys;
+use crate::sync::{Mutex, lock};
 
 /// The time between two looks at whether the kernel still lists the device, and the number of looks.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -21,7 +21,7 @@ const LOOKS: u32 = 200;
 /// Where the device was the only one of the machine, librdmacm keeps it open until the process ends.
 pub(super) fn release_removed_device(device: String) {
     static UNDER_WAY: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let under_way = || UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
+    let under_way = || lock(&UNDER_WAY);
     if !under_way().insert(device.clone()) {
         return;
     }

@@ -6,7 +6,7 @@ pub(super) mod demux;
 use std::future::poll_fn;
 use std::mem;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::sys::ibv_cq;
@@ -17,6 +17,7 @@ use super::cm::CmId;
 use super::cq::CompletionQueue;
 use crate::device::SharedCqError;
 use crate::error::TransportError;
+use crate::sync::{Mutex, lock};
 
 /// How many connections share a queue, if all have the depth of the first and the device offers queues that deep. If the queue
 /// fails, all of them end, and they contend for its lock. More members save hardly anything.
@@ -181,9 +182,4 @@ impl Drop for CqDispatcher {
             }
         });
     }
-}
-
-/// A poisoned lock is safe to take: no code here panics between two related changes.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

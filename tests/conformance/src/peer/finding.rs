@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::TransportError;
 
 /// Why a case did not pass.
@@ -26,13 +27,7 @@ impl Finding {
 /// A device that refuses is a finding like any other: the text has the whole chain.
 impl From<TransportError> for Finding {
     fn from(error: TransportError) -> Self {
-        let mut text = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(cause) = source {
-            text += &format!(": {cause}");
-            source = cause.source();
-        }
-        Self::Failed(text)
+        Self::Failed(error_chain(&error))
     }
 }
 

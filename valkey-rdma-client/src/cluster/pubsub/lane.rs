@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tracing::debug;
 use valkey_rdma_resp::ServerError;
@@ -16,27 +16,19 @@ use crate::cluster::redirect::Verdict;
 use crate::cluster::tries::{Target, Tries};
 use crate::config::STABLE_AFTER;
 use crate::error::{ClusterError, Error};
-use crate::pubsub::{Event, Outbox, SlowConsumer, Subscriber, Subscription};
+use crate::pubsub::{Event, Outbox, SlowConsumer, Subscriber, Subscription, SubscriptionRequest};
 use crate::resp::command_table::Access;
-
-/// A request to change subscriptions, with a waiting caller.
-pub(super) struct Order {
-    pub(super) kind: Subscription,
-    pub(super) subscribe: bool,
-    pub(super) names: Vec<Bytes>,
-    pub(super) done: oneshot::Sender<Result<(), Error>>,
-}
 
 /// Subscriptions of one slot, or all channels and patterns.
 pub(super) struct Lane {
     core: Arc<Core>,
     slot: Option<u16>,
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<SubscriptionRequest>,
     capacity: usize,
     slow: SlowConsumer,
     wanted: BTreeSet<(Subscription, Bytes)>,
     /// The order to carry out on the next connection.
-    postponed: Option<Order>,
+    postponed: Option<SubscriptionRequest>,
 }
 
 /// A connection on which everything wanted is subscribed.
@@ -51,7 +43,7 @@ impl Lane {
     pub(super) fn new(
         core: Arc<Core>,
         slot: Option<u16>,
-        orders: mpsc::Receiver<Order>,
+        orders: mpsc::Receiver<SubscriptionRequest>,
         capacity: usize,
         slow: SlowConsumer,
     ) -> Self {
@@ -216,7 +208,12 @@ impl Lane {
     }
 
     /// Changes subscriptions on the connection. An error means that another connection is needed: the order is postponed.
-    async fn carry_out(&mut self, order: Order, node: &Node, subscriber: &Subscriber) -> Result<(), Error> {
+    async fn carry_out(
+        &mut self,
+        order: SubscriptionRequest,
+        node: &Node,
+        subscriber: &Subscriber,
+    ) -> Result<(), Error> {
         let mut outcome = match order.subscribe {
             true => subscriber.subscribe(order.kind, &order.names).await,
             false => subscriber.unsubscribe(order.kind, &order.names).await,
@@ -254,7 +251,7 @@ fn is_refusal(error: &ServerError, node: &Node) -> bool {
     Verdict::of(error, node.address()) == Verdict::Final
 }
 
-fn answer(order: Order, outcome: Result<(), Error>) {
+fn answer(order: SubscriptionRequest, outcome: Result<(), Error>) {
     // The caller may have gone away.
     let _gone = order.done.send(outcome);
 }

@@ -40,12 +40,17 @@ impl<'a> Words<'a> {
 
     /// Enters the next command, once all words of the one before were taken. Returns their number.
     pub(crate) fn command(&mut self) -> Option<usize> {
-        // Behind a shared argument comes its CRLF.
+        self.pass_line_end()?;
+        self.number()
+    }
+
+    /// Passes the CRLF that comes behind a shared argument.
+    fn pass_line_end(&mut self) -> Option<()> {
         if self.chunk()?.first() == Some(&b'\r') {
             self.rest = self.rest.get(CRLF..)?;
             self.chunk()?;
         }
-        self.number()
+        Some(())
     }
 
     /// The chunk that continues the current one, once that is used up.
@@ -76,11 +81,7 @@ impl<'a> Iterator for Words<'a> {
 impl<'a> Words<'a> {
     /// A word of any length, which may have a chunk to itself.
     fn next_in_chunks(&mut self) -> Option<&'a [u8]> {
-        // Behind a shared argument comes its CRLF.
-        if self.chunk()?.first() == Some(&b'\r') {
-            self.rest = self.rest.get(CRLF..)?;
-            self.chunk()?;
-        }
+        self.pass_line_end()?;
         let len = self.number()?;
         if self.rest.is_empty() {
             // A shared argument has a chunk to itself.

@@ -1,6 +1,6 @@
 //! Shared access to a [`Session`]: by its connection, by its task, by the device it is on.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use valkey_rdma_proto::work::ReceiveRequest;
@@ -10,6 +10,7 @@ use crate::emulated::fault_plan::{Disturb, WeakLink};
 use crate::emulated::queue_pair::QueuePair;
 use crate::emulated::wake;
 use crate::error::TransportError;
+use crate::sync::{Mutex, lock};
 
 /// One end of a connection between processes.
 #[derive(Clone, Debug)]
@@ -48,7 +49,7 @@ impl SocketLink {
     /// Runs `step` under the lock, then wakes the tasks that wait for what it brought.
     pub(super) fn with<R>(&self, step: impl FnOnce(&mut Session) -> R) -> R {
         let (result, wakers) = {
-            let mut session = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut session = lock(&self.0);
             let result = step(&mut session);
             (result, session.side.take_wakers())
         };

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use valkey_rdma_proto::work::{ReceiveRequest, SendOp, SendRequest};
 
 use super::frame::Frame;
-use crate::device::CmEvent;
+use crate::device::event::{CmEvent, REASON_CONSUMER};
 use crate::emulated::memory::Memory;
 use crate::emulated::queue_pair::responder::Span;
 use crate::emulated::queue_pair::{QueuePair, QueuePairState};
-use crate::emulated::{REASON_CONSUMER, REASON_NO_LISTENER, earlier};
+use crate::emulated::{REASON_NO_LISTENER, earlier};
 use crate::error::TransportError;
 
 mod peer;

@@ -5,11 +5,12 @@ use std::task::Context;
 use tokio::time::Instant;
 use valkey_rdma_proto::{self as proto, Event, wire};
 
+use super::ConnectionState;
 use super::close_cause::CloseCause;
-use super::{ConnectionState, store};
 use crate::device::CmEvent;
 use crate::error::TransportError;
 use crate::stream::device_io::COMPLETION_BATCH;
+use crate::sync::keep_waker;
 
 /// What the driver does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl ConnectionState {
     /// its events. (If tokio's cooperative budget is used up, `Pending` comes without keeping the waker, and the task is
     /// polled again.) When this stops at readable data, nothing has parked, and the next call follows.
     pub(in crate::stream) fn poll_device(&mut self, cx: &mut Context<'_>, until: DriveUntil) -> DriveOutcome {
-        store(&mut self.wakers.driver, cx);
+        keep_waker(&mut self.wakers.driver, cx);
         let mut news = true;
         for _ in 0..MAX_ROUNDS {
             let event = match self.device.take_completion_event(cx) {

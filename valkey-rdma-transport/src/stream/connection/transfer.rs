@@ -11,8 +11,9 @@ use valkey_rdma_proto::DeliveryReport;
 use valkey_rdma_proto::work::Slice;
 
 use super::progress::{DriveOutcome, DriveUntil};
-use super::{ConnectionState, WriteInterest, store};
+use super::{ConnectionState, WriteInterest};
 use crate::in_place::PinnedSlice;
+use crate::sync::keep_waker;
 
 impl ConnectionState {
     /// Copies announced bytes out, as many as there are and fit. `Pending` keeps the waker; `Ready(false)` is the
@@ -60,7 +61,7 @@ impl ConnectionState {
             }
             None if self.close_cause.is_some() => Poll::Ready(false),
             None => {
-                store(&mut self.wakers.reader, cx);
+                keep_waker(&mut self.wakers.reader, cx);
                 Poll::Pending
             }
         }

@@ -21,6 +21,7 @@ use valkey_rdma_proto::work::Completion;
 
 use crate::device::SharedCqError;
 use crate::error::TransportError;
+use crate::sync::keep_waker;
 
 /// The completion queue that is shared.
 pub(in crate::verbs) trait Queue {
@@ -184,7 +185,7 @@ impl<Q: Queue> CqDemux<Q> {
         if let Some(cause) = broken {
             return Poll::Ready(Err(TransportError::SharedQueue { cause }));
         }
-        keep(&mut member.waker, cx);
+        keep_waker(&mut member.waker, cx);
         Poll::Pending
     }
 
@@ -196,7 +197,7 @@ impl<Q: Queue> CqDemux<Q> {
         cx: &mut Context<'_>,
         wake: &mut Vec<Waker>,
     ) -> Poll<()> {
-        keep(&mut self.dispatcher, cx);
+        keep_waker(&mut self.dispatcher, cx);
         self.dispatch_pending = self.broken.is_none() && self.dispatch(cx, wake).is_ok() && !wake.is_empty();
         if self.dispatch_pending { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -266,13 +267,6 @@ impl<Q: Queue> CqDemux<Q> {
 
     fn member(&mut self, MemberId(place): MemberId) -> &mut CqMember {
         self.members[place].as_mut().expect("a member until it leaves")
-    }
-}
-
-fn keep(kept: &mut Option<Waker>, cx: &Context<'_>) {
-    match kept {
-        Some(waker) => waker.clone_from(cx.waker()),
-        none => *none = Some(cx.waker().clone()),
     }
 }
 
