@@ -47,8 +47,8 @@ impl Session {
         let ended = loop {
             let done = match poll_fn(|cx| self.poll_stateful(cx, &mut begun)).await {
                 Turn::Command(class) => match self.whole_command(class) {
-                    Ok(command) => self.run_stateful(class, &command, &mut begun).await,
-                    Err(Closed) => Err(Closed),
+                    Some(command) => self.run_stateful(class, &command, &mut begun).await,
+                    None => self.refuse_too_long(&mut begun).await,
                 },
                 Turn::Message(message) => {
                     self.put(&message);
@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// Writes replies, and looks for a reason to end.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Option<End> {
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Option<End> {
         let found = self.client.inbox.poll_take(cx, &mut Default::default());
         match self.poll_flush(cx) {
             Poll::Ready(Err(Closed)) => Some(End::Gone),
@@ -128,22 +128,29 @@ impl Session {
         }
     }
 
-    /// Takes the current command, or refuses it because it is too long.
-    fn whole_command(&mut self, class: Class) -> Result<Bytes, Closed> {
-        if self.reader.scan().is_ok_and(|complete| complete) {
-            let command = self.reader.take();
-            // The others are counted when they are answered.
-            if !matches!(class, Class::Local(_)) {
-                self.client.count(1, &command, Instant::now());
-                self.metrics().private_commands.add(1);
-            }
-            return Ok(command);
+    /// Takes the current command. `None` if it is too long.
+    fn whole_command(&mut self, class: Class) -> Option<Bytes> {
+        if !self.reader.scan().is_ok_and(|complete| complete) {
+            return None;
         }
-        let most = self.core.limits().cluster_command_bytes;
-        self.put(&Reply::error(format!(
-            "ERR the command is longer than limits.cluster_command_bytes = {most}, or too many commands wait"
-        )));
-        Err(Closed)
+        let command = self.reader.take();
+        // The others are counted when they are answered.
+        if !matches!(class, Class::Local(_)) {
+            self.client.count(1, &command, Instant::now());
+            self.metrics().private_commands.add(1);
+        }
+        Some(command)
+    }
+
+    async fn refuse_too_long(&mut self, begun: &mut Begun) -> Result<(), Closed> {
+        let text = self.too_long("");
+        self.window.hold(begun.transaction.as_ref().map_or(0, Queued::bytes));
+        self.drop_command().await?;
+        if let Some(queued) = &mut begun.transaction {
+            queued.fail();
+        }
+        self.put_refusal(&Reply::error(text));
+        Ok(())
     }
 
     async fn run_stateful(&mut self, class: Class, command: &Bytes, begun: &mut Begun) -> Result<(), Closed> {

@@ -7,6 +7,7 @@ mod cluster;
 mod counters;
 mod failures;
 mod health;
+mod large;
 mod lost;
 mod operation;
 mod passwords;

@@ -22,6 +22,11 @@ pub(super) struct Queued {
 }
 
 impl Queued {
+    /// One of its commands was refused.
+    pub(super) fn fail(&mut self) {
+        self.has_failed = true;
+    }
+
     /// Bytes of its commands.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
