@@ -14,6 +14,9 @@ mod scripted;
 #[path = "program/log.rs"]
 mod log;
 
+#[path = "program/offline.rs"]
+mod offline;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
