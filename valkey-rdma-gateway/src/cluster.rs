@@ -25,6 +25,7 @@ pub(crate) use self::answers::NO_CLUSTER;
 pub(crate) use self::lane::Lane;
 pub(crate) use self::refusal::{failure, is_about_nodes};
 use self::scan::Scans;
+use crate::backoff;
 use crate::core::Core;
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key};
@@ -143,7 +144,7 @@ impl Member {
         }
         let (asked, limits) = (Instant::now(), self.core.limits());
         let mut last = self.attempt.lock().await;
-        let mut wait = BACKOFF;
+        let mut attempt = 0_u32;
         loop {
             if let Some(client) = known() {
                 return Ok(client);
@@ -170,8 +171,8 @@ impl Member {
                     *last = Some((Instant::now(), error));
                 }
             }
-            sleep(wait).await;
-            wait = (2 * wait).min(LONGEST);
+            sleep(backoff::wait(attempt)).await;
+            attempt = attempt.saturating_add(1);
         }
     }
 
@@ -257,5 +258,3 @@ const NOT_TEXT: &str =
     "-WRONGPASS the gateway can only pass on users and passwords that are UTF-8 to a cluster\r\n";
 /// How long connections are kept without a local client. They are closed when another client comes after that.
 const IDLE: Duration = Duration::from_secs(60);
-const BACKOFF: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_millis(1600);

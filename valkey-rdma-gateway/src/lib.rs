@@ -52,6 +52,7 @@
 
 mod activation;
 mod admission;
+mod backoff;
 mod class;
 mod clients;
 mod cluster;

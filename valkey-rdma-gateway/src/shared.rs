@@ -23,6 +23,7 @@ use valkey_rdma_transport::Monitor;
 
 use self::driver::{Driver, Ended};
 use self::queue::Queue;
+use crate::backoff;
 use crate::core::Core;
 use crate::identity::{Identity, Key};
 use crate::inbox::{End, Inbox, lock};
@@ -210,6 +211,7 @@ impl Shared {
         let not_yet =
             || OpenError::Unreachable(format!("there is no connection to {} yet", server.endpoint()));
         let mut why = not_yet();
+        let mut reached = server.reached.subscribe();
         loop {
             if self.is_forgotten.load(Ordering::Relaxed) && self.close_unused() {
                 return;
@@ -228,12 +230,16 @@ impl Shared {
                     });
                     let before = std::mem::replace(&mut *lock(&self.state), state);
                     self.answer_left(matches!(before, State::Down(_)));
+                    // What has waited for too long does not run, even if the server is there just now.
+                    self.answer_unsent(core, &why);
                     let Ended::Lost { cause, batch } = Driver::new(self, core, upstream).run().await else {
                         *lock(&self.state) = State::Absent;
                         return;
                     };
                     let text = format!("the connection to {} was lost: {cause}", server.endpoint());
                     why = OpenError::Unreachable(text);
+                    // That was before the loss.
+                    reached.mark_unchanged();
                     *lock(&self.state) = State::Down(why.clone());
                     self.metrics.lost.add(1);
                     warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
@@ -263,14 +269,14 @@ impl Shared {
                     AskedBy::NoClient => return,
                     // Clients go on asking, and the gateway's own login is still the same.
                     AskedBy::Command if is_ours => {
-                        self.refuse_for(core, &why, backoff(attempt)).await;
+                        self.refuse_for(core, &why, backoff::wait(attempt)).await;
                         attempt += 1;
                         continue;
                     }
                     AskedBy::Command | AskedBy::NewLogin => attempt = 0,
                 }
             }
-            self.answer_overdue(core, &why, sleep(backoff(attempt))).await;
+            self.answer_overdue(core, &why, backoff::pause(attempt, &mut reached)).await;
             attempt += 1;
         }
     }
@@ -345,9 +351,5 @@ impl Drop for Attached {
 
 /// A connection without clients is closed after 30 s to 60 s.
 const IDLE: Duration = Duration::from_secs(30);
-/// The wait before the next attempt to connect, after this many that followed each other: from 50 ms to 1.6 s.
-fn backoff(attempts: u32) -> Duration {
-    Duration::from_millis(50) * 2_u32.pow(attempts.min(5))
-}
 /// A server that owes a reply for longer is asked whether it is there. Over TCP nothing else would tell.
 const SILENT: Duration = Duration::from_secs(5);
