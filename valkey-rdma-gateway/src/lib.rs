@@ -77,6 +77,7 @@ mod pools;
 mod private;
 mod probe;
 mod reader;
+mod refusal_log;
 mod route;
 mod seldom;
 mod server;

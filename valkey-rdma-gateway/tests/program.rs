@@ -17,6 +17,9 @@ mod log;
 #[path = "program/offline.rs"]
 mod offline;
 
+#[path = "program/refusals.rs"]
+mod refusals;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;

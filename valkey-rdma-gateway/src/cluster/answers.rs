@@ -31,18 +31,20 @@ pub(super) async fn special(member: &Member, client: &ClusterClient, command: &[
         b"SELECT" if database(command) == Some(member.database) => Reply::OK,
         b"SELECT" => refusal(
             member,
+            command,
             &format!(
                 "ERR the gateway of a cluster has database {} only; another one has its own URL",
                 member.database
             ),
         ),
-        _ => refusal(member, NO_CLUSTER),
+        _ => refusal(member, command, NO_CLUSTER),
     })
 }
 
 /// The answer to a command that the gateway refuses, which it counts.
-fn refusal(member: &Member, text: &str) -> Reply {
+fn refusal(member: &Member, command: &[u8], text: &str) -> Reply {
     member.metrics.commands_refused.add(1);
+    member.note_refusal(command);
     Reply::error(text.to_owned())
 }
 

@@ -14,14 +14,14 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use tokio::sync::OwnedSemaphorePermit;
-use valkey_rdma_client::{ClusterClient, Command};
+use valkey_rdma_client::{ClusterClient, Command, Error};
 use valkey_rdma_resp::{CommandError, Protocol, Reply, words};
 
 use self::subscriptions::Subscriptions;
 use self::transaction::{Queued, Watched};
 use super::{Closed, Session, UNREAD};
 use crate::class::{Class, Kind, Local, State, is};
-use crate::cluster::failure;
+use crate::cluster::{failure, is_refusal};
 use crate::inbox::End;
 use crate::open_error::OpenError;
 
@@ -144,6 +144,7 @@ impl Session {
 
     async fn refuse_too_long(&mut self, begun: &mut Begun) -> Result<(), Closed> {
         let text = self.too_long("");
+        self.note_refusal(self.reader.current());
         self.window.hold(begun.transaction.as_ref().map_or(0, Queued::bytes));
         self.drop_command().await?;
         if let Some(queued) = &mut begun.transaction {
@@ -241,10 +242,18 @@ impl Session {
         let reply = match reply? {
             Ok(value) if value.is_nil() => Reply::NullArray,
             Ok(value) => value.into(),
-            Err(error) => failure(&error, self.metrics()),
+            Err(error) => self.failure_of(command, &error),
         };
         self.put(&reply);
         Ok(())
+    }
+
+    /// The reply for a failure. If the gateway refuses the command, that is logged.
+    fn failure_of(&self, command: &[u8], error: &Error) -> Reply {
+        if is_refusal(error) {
+            self.note_refusal(command);
+        }
+        failure(error, self.metrics())
     }
 
     /// The library's client with the login of this one. `None` if there is no connection, or the login is refused: the error is answered.
@@ -295,6 +304,7 @@ impl Session {
 
     /// Refuses a command that has no meaning on many connections at once.
     fn refuse_for_cluster(&mut self, command: &[u8]) {
+        self.note_refusal(command);
         let mut line = words(command).map(|word| word.escape_ascii().to_string().to_uppercase());
         let name = line.next().unwrap_or_default();
         let name = if name == "CLIENT" || name == "SCRIPT" {

@@ -64,13 +64,15 @@ impl Session {
         let is_complete = self.reader.scan().is_ok_and(|complete| complete);
         if !is_complete || self.reader.current().len() > self.longest(&self.core.limits()) {
             let text = self.too_long(&name);
+            self.note_refusal(self.reader.current());
             self.window.hold(0);
             self.drop_command().await?;
             self.metrics().commands_refused.add(1);
             self.put(&Reply::error(text));
             return Ok(());
         }
-        drop(self.reader.take());
+        let command = self.reader.take();
+        self.note_refusal(&command);
         let text = "ERR the gateway runs with share=always, which refuses commands that need a connection of their own: ";
         let reply = Bytes::from(format!("-{text}{name}\r\n"));
         match class {
@@ -81,6 +83,12 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Logs that the gateway refuses a command, with the user of its client.
+    pub(super) fn note_refusal(&self, command: &[u8]) {
+        let user = self.client.details().user.clone();
+        self.core.refusals.note(command, &user);
     }
 
     /// Why a command is refused that is longer than any that the gateway keeps.

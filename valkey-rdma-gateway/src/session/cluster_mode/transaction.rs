@@ -84,7 +84,7 @@ impl Session {
             (_, Ok(_)) => Err(refusal(command, "it concerns several nodes")),
             (_, Err(error)) => {
                 queued.has_failed = true;
-                let reply = failure(&error.into(), self.metrics());
+                let reply = self.failure_of(command, &error.into());
                 self.put(&reply);
                 return Ok(());
             }
@@ -102,6 +102,7 @@ impl Session {
             }
             Err(reply) => {
                 queued.has_failed = true;
+                self.note_refusal(command);
                 self.put_refusal(&reply);
             }
         }
@@ -156,13 +157,15 @@ impl Session {
                 return Ok(());
             }
             Err(error) => {
-                self.put(&failure(&error.into(), self.metrics()));
+                let reply = self.failure_of(command, &error.into());
+                self.put(&reply);
                 return Ok(());
             }
         };
         let outcome = match &mut begun.watch {
             Some(watched) if watched.slot != slot => {
                 let reply = cross_slot(watched.slot, slot);
+                self.note_refusal(command);
                 self.put_refusal(&reply);
                 return Ok(());
             }
