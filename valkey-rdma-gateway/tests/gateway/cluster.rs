@@ -9,7 +9,7 @@ use valkey_rdma_mock::{Mock, MockCluster};
 use crate::support::{Running, cluster_config, encode, mock_with, start, text};
 
 /// Three primaries, nodes 0 to 2, their replicas, nodes 3 to 5, and a gateway in front of them.
-async fn cluster() -> (MockCluster, Running) {
+pub(super) async fn cluster() -> (MockCluster, Running) {
     let mocks = MockCluster::builder(3).replicas(1).start().await.expect("free ports");
     let gateway = start(&cluster_config(mocks.urls(), Limits::default())).await;
     (mocks, gateway)

@@ -9,6 +9,7 @@ mod failures;
 mod health;
 mod large;
 mod lost;
+mod one_server;
 mod operation;
 mod passwords;
 mod plain;

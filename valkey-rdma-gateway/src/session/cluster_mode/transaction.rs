@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use valkey_rdma_client::cluster::Routing;
-use valkey_rdma_client::{AbortedTransaction, Command, Error, Fate, ServerError, Value, Watch};
+use valkey_rdma_client::{AbortedTransaction, ClusterError, Command, Error, Fate, ServerError, Value, Watch};
 use valkey_rdma_resp::{Reply, words};
 
-use super::super::{Closed, Session};
+use super::super::{Attached, Closed, Session};
 use super::Begun;
 use crate::class::{Class, State, is};
 use crate::cluster::{NO_CLUSTER, failure, is_about_nodes};
@@ -84,7 +84,11 @@ impl Session {
             (_, Ok(_)) => Err(refusal(command, "it concerns several nodes")),
             (_, Err(error)) => {
                 queued.has_failed = true;
-                let reply = self.failure_of(command, &error.into());
+                let reply = match error {
+                    ClusterError::NoRoute { .. } => self.unknown(command).await?,
+                    _ => None,
+                };
+                let reply = reply.unwrap_or_else(|| self.failure_of(command, &error.into()));
                 self.put(&reply);
                 return Ok(());
             }
@@ -107,6 +111,22 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// The error of a node for a command that no node knows, as outside a transaction. `None` if they know it, or cannot be asked.
+    async fn unknown(&mut self, command: &[u8]) -> Result<Option<Reply>, Closed> {
+        let Attached::Cluster(lane) = self.route.pool.shared(&self.identity) else { return Ok(None) };
+        let Ok(client) = self.while_open(false, lane.connected()).await? else { return Ok(None) };
+        let name = words(command).next().unwrap_or_default();
+        let question = Command::from_args([&b"COMMAND"[..], b"INFO", name]).idempotent();
+        let answer = self.while_open(false, client.execute(question)).await?;
+        let is_unknown =
+            answer.is_ok_and(|known| known.as_slice().is_some_and(|all| all.iter().all(Value::is_nil)));
+        if !is_unknown {
+            return Ok(None);
+        }
+        let answer = self.while_open(false, client.execute(Command::from_args(words(command)))).await?;
+        Ok(answer.err().map(|error| failure(&error, self.metrics())))
     }
 
     /// EXEC: the transaction goes to its node, and waits there until its slot has moved. If watched keys cannot be watched any more,
