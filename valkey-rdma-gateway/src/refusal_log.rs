@@ -1,4 +1,4 @@
-//! [`RefusalLog`]: tells the operator which commands the gateway refuses, because a client library may hide the reason from its user.
+//! [`RefusalLog`]: which commands the gateway refuses, for the operator: a client library may hide the reason from its user.
 
 use std::time::{Duration, Instant};
 
