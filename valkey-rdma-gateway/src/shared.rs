@@ -8,15 +8,14 @@ mod queue;
 mod repeat;
 mod unanswered;
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep;
 use tracing::{info, warn};
 use valkey_rdma_client::ConnectionInfo;
 use valkey_rdma_transport::Monitor;
@@ -278,30 +277,6 @@ impl Shared {
             }
             self.answer_overdue(core, &why, backoff::pause(attempt, &mut reached)).await;
             attempt += 1;
-        }
-    }
-
-    /// Does `work` while there is no connection, and answers commands as soon as they have waited for too long.
-    async fn answer_overdue<T>(&self, core: &Core, why: &OpenError, work: impl Future<Output = T>) -> T {
-        let mut work = pin!(work);
-        loop {
-            let since = self.queue().oldest().unwrap_or_else(Instant::now);
-            tokio::select! {
-                done = &mut work => return done,
-                () = sleep_until((since + core.limits().offline()).into()) => self.answer_unsent(core, why),
-            }
-        }
-    }
-
-    /// Answers commands as soon as they come, because of `why`: until `wait` is over, or the login has changed.
-    async fn refuse_for(&self, core: &Core, why: &OpenError, wait: Duration) {
-        let mut over = pin!(sleep(wait));
-        loop {
-            tokio::select! {
-                () = &mut over => return,
-                () = self.retry.notified() => return,
-                () = self.commands() => self.answer_unsent(core, why),
-            }
         }
     }
 
