@@ -23,8 +23,9 @@ use valkey_rdma_resp::Protocol;
 
 pub(crate) use self::answers::NO_CLUSTER;
 pub(crate) use self::lane::Lane;
-pub(crate) use self::refusal::{failure, is_about_nodes};
+pub(crate) use self::refusal::{failure, is_about_nodes, is_refusal};
 use self::scan::Scans;
+use crate::backoff;
 use crate::core::Core;
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key};
@@ -52,6 +53,8 @@ pub(crate) struct Member {
     database: u32,
     /// The seeds with the login; `None` if the library cannot send this login.
     seeds: Mutex<Option<Vec<Endpoint>>>,
+    /// The user that its clients have.
+    user: String,
     /// Its clients have not logged in themselves.
     has_default_login: bool,
     core: Arc<Core>,
@@ -117,8 +120,13 @@ impl Cluster {
             Some(seed.with_login(text(&login.user)?, text(&login.password)?))
         };
         let seeds = lock(&self.seeds);
+        let user = match &identity.login {
+            Some(login) => String::from_utf8_lossy(&login.user).into_owned(),
+            None => seeds.first().and_then(Endpoint::user).unwrap_or("default").to_owned(),
+        };
         Member {
             key,
+            user,
             protocol: identity.protocol,
             database: seeds.first().map_or(0, Endpoint::database),
             seeds: Mutex::new(seeds.iter().map(with_login).collect()),
@@ -143,7 +151,7 @@ impl Member {
         }
         let (asked, limits) = (Instant::now(), self.core.limits());
         let mut last = self.attempt.lock().await;
-        let mut wait = BACKOFF;
+        let mut attempt = 0_u32;
         loop {
             if let Some(client) = known() {
                 return Ok(client);
@@ -170,8 +178,8 @@ impl Member {
                     *last = Some((Instant::now(), error));
                 }
             }
-            sleep(wait).await;
-            wait = (2 * wait).min(LONGEST);
+            sleep(backoff::wait(attempt)).await;
+            attempt = attempt.saturating_add(1);
         }
     }
 
@@ -205,6 +213,11 @@ impl Member {
             *seeds = changed;
             *lock(&self.client) = None;
         }
+    }
+
+    /// Logs that the gateway refuses a command.
+    fn note_refusal(&self, command: &[u8]) {
+        self.core.refusals.note(command, &self.user);
     }
 
     fn is_kept(self: &Arc<Self>) -> bool {
@@ -257,5 +270,3 @@ const NOT_TEXT: &str =
     "-WRONGPASS the gateway can only pass on users and passwords that are UTF-8 to a cluster\r\n";
 /// How long connections are kept without a local client. They are closed when another client comes after that.
 const IDLE: Duration = Duration::from_secs(60);
-const BACKOFF: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_millis(1600);

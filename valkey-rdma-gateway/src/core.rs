@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::clients::Clients;
 use crate::limits::Limits;
+use crate::refusal_log::RefusalLog;
 use crate::seldom::Seldom;
 use crate::services::Services;
 
@@ -22,6 +23,8 @@ pub(crate) struct Core {
     pub(crate) queued: Arc<AtomicUsize>,
     /// Which refused logins of clients are logged.
     pub(crate) refused_logins: Seldom,
+    /// Which refused commands are logged.
+    pub(crate) refusals: RefusalLog,
 }
 
 impl Core {
@@ -35,6 +38,7 @@ impl Core {
             unread: Arc::default(),
             queued: Arc::default(),
             refused_logins: Seldom::default(),
+            refusals: RefusalLog::default(),
         }
     }
 

@@ -52,6 +52,7 @@
 
 mod activation;
 mod admission;
+mod backoff;
 mod class;
 mod clients;
 mod cluster;
@@ -76,6 +77,7 @@ mod pools;
 mod private;
 mod probe;
 mod reader;
+mod refusal_log;
 mod route;
 mod seldom;
 mod server;

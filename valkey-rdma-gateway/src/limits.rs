@@ -18,10 +18,10 @@ pub struct Limits {
     /// [`upstreams`](Self::upstreams) if that many connections need more.
     pub pinned_bytes: u64,
     /// Bytes of a command that are kept until all of it has arrived. Default 64 KiB, range 1 KiB to 16 MiB. A longer command is passed
-    /// on in pieces, over a private connection.
+    /// on in pieces, over a private connection; with `share=always` its client gets an error.
     pub command_bytes: usize,
     /// Bytes of a command to a cluster, which is kept until all of it has arrived. Default 64 MiB, range 64 KiB to 512 MiB. A client
-    /// that sends a longer one gets an error and is closed.
+    /// that sends a longer one gets an error.
     pub cluster_command_bytes: usize,
     /// Commands of one client that may wait for their replies. Default 1024, at least 1. More are not
     /// read from the client until replies arrive.
@@ -41,7 +41,8 @@ pub struct Limits {
     /// The time in which a client above [`unread_bytes`](Self::unread_bytes) must take 1 MiB, in milliseconds. Default 1000.
     pub slow_reader_ms: u64,
     /// How long commands wait for a shared connection, in milliseconds. Default 10 000, at least 100: longer than it takes to connect. Then
-    /// they get the error `NOUPSTREAM`. Commands that need a private connection wait for one attempt: up to `timeout=` of the URL to connect,
+    /// they get the error `NOUPSTREAM`. Until then a command may run, even if its client has given up on it and stays connected: set this below the time
+    /// limit of clients. Commands that need a private connection wait for one attempt: up to `timeout=` of the URL to connect,
     /// and again for the login. Commands for a cluster that was not reached yet also wait until the current attempt to connect ends: up to `timeout=` of the URL for each of its nodes.
     pub offline_ms: u64,
     /// How long a stop waits for replies to commands already sent, in milliseconds. Default 10 000.

@@ -5,7 +5,7 @@ mod ready;
 
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 use tracing::info;
 use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
@@ -35,6 +35,8 @@ pub(crate) struct Server {
     permitted: usize,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) standing: Arc<Standing>,
+    /// Changes when a connection was made.
+    pub(crate) reached: watch::Sender<()>,
     /// Shared with each connection that has a user.
     users: Arc<()>,
     pub(crate) admission: Admission,
@@ -94,6 +96,7 @@ impl Server {
             permitted,
             metrics,
             standing,
+            reached: watch::Sender::default(),
             users: Arc::default(),
             dialers,
             password,
@@ -183,6 +186,7 @@ impl Server {
             Ok(upstream) => {
                 self.set_used(upstream, true);
                 self.metrics.connects.add(1);
+                self.reached.send_replace(());
                 info!(connection = %upstream.stream.info(), %key, "connected");
             }
             Err(error) => error.count(&self.metrics),

@@ -138,7 +138,7 @@ impl Session {
                     self.refuse_overload();
                     Ok(())
                 }
-                Turn::Command(class) if self.route.share == Share::Always => self.refuse(class),
+                Turn::Command(class) if self.route.share == Share::Always => self.refuse(class).await,
                 Turn::Command(_) if self.route.pool.cluster.is_some() => self.cluster_mode().await,
                 Turn::Command(class) => self.private_mode(class).await,
             };

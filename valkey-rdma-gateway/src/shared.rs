@@ -8,21 +8,21 @@ mod queue;
 mod repeat;
 mod unanswered;
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep;
 use tracing::{info, warn};
 use valkey_rdma_client::ConnectionInfo;
 use valkey_rdma_transport::Monitor;
 
 use self::driver::{Driver, Ended};
 use self::queue::Queue;
+use crate::backoff;
 use crate::core::Core;
 use crate::identity::{Identity, Key};
 use crate::inbox::{End, Inbox, lock};
@@ -210,6 +210,7 @@ impl Shared {
         let not_yet =
             || OpenError::Unreachable(format!("there is no connection to {} yet", server.endpoint()));
         let mut why = not_yet();
+        let mut reached = server.reached.subscribe();
         loop {
             if self.is_forgotten.load(Ordering::Relaxed) && self.close_unused() {
                 return;
@@ -228,12 +229,16 @@ impl Shared {
                     });
                     let before = std::mem::replace(&mut *lock(&self.state), state);
                     self.answer_left(matches!(before, State::Down(_)));
+                    // What has waited for too long does not run, even if the server is there just now.
+                    self.answer_unsent(core, &why);
                     let Ended::Lost { cause, batch } = Driver::new(self, core, upstream).run().await else {
                         *lock(&self.state) = State::Absent;
                         return;
                     };
                     let text = format!("the connection to {} was lost: {cause}", server.endpoint());
                     why = OpenError::Unreachable(text);
+                    // That was before the loss.
+                    reached.mark_unchanged();
                     *lock(&self.state) = State::Down(why.clone());
                     self.metrics.lost.add(1);
                     warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
@@ -263,39 +268,15 @@ impl Shared {
                     AskedBy::NoClient => return,
                     // Clients go on asking, and the gateway's own login is still the same.
                     AskedBy::Command if is_ours => {
-                        self.refuse_for(core, &why, backoff(attempt)).await;
+                        self.refuse_for(core, &why, backoff::wait(attempt)).await;
                         attempt += 1;
                         continue;
                     }
                     AskedBy::Command | AskedBy::NewLogin => attempt = 0,
                 }
             }
-            self.answer_overdue(core, &why, sleep(backoff(attempt))).await;
+            self.answer_overdue(core, &why, backoff::pause(attempt, &mut reached)).await;
             attempt += 1;
-        }
-    }
-
-    /// Does `work` while there is no connection, and answers commands as soon as they have waited for too long.
-    async fn answer_overdue<T>(&self, core: &Core, why: &OpenError, work: impl Future<Output = T>) -> T {
-        let mut work = pin!(work);
-        loop {
-            let since = self.queue().oldest().unwrap_or_else(Instant::now);
-            tokio::select! {
-                done = &mut work => return done,
-                () = sleep_until((since + core.limits().offline()).into()) => self.answer_unsent(core, why),
-            }
-        }
-    }
-
-    /// Answers commands as soon as they come, because of `why`: until `wait` is over, or the login has changed.
-    async fn refuse_for(&self, core: &Core, why: &OpenError, wait: Duration) {
-        let mut over = pin!(sleep(wait));
-        loop {
-            tokio::select! {
-                () = &mut over => return,
-                () = self.retry.notified() => return,
-                () = self.commands() => self.answer_unsent(core, why),
-            }
         }
     }
 
@@ -345,9 +326,5 @@ impl Drop for Attached {
 
 /// A connection without clients is closed after 30 s to 60 s.
 const IDLE: Duration = Duration::from_secs(30);
-/// The wait before the next attempt to connect, after this many that followed each other: from 50 ms to 1.6 s.
-fn backoff(attempts: u32) -> Duration {
-    Duration::from_millis(50) * 2_u32.pow(attempts.min(5))
-}
 /// A server that owes a reply for longer is asked whether it is there. Over TCP nothing else would tell.
 const SILENT: Duration = Duration::from_secs(5);

@@ -14,6 +14,12 @@ mod scripted;
 #[path = "program/log.rs"]
 mod log;
 
+#[path = "program/offline.rs"]
+mod offline;
+
+#[path = "program/refusals.rs"]
+mod refusals;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;

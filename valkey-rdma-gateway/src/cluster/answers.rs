@@ -15,7 +15,7 @@ pub(super) fn is_special(command: &[u8]) -> bool {
     ["PING", "INFO", "SCAN", "HELLO", "SELECT", "CLUSTER"].iter().any(|special| is(name, special))
 }
 
-/// Answers a command. Some node that is there answers PING and INFO.
+/// Answers a command. Some node that is there answers PING, INFO and HELLO.
 pub(super) async fn special(member: &Member, client: &ClusterClient, command: &[u8]) -> Result<Reply, Error> {
     let all: Vec<_> = words(command).collect();
     let ask = |command: Command| client.execute_on(Route::Any, command.idempotent());
@@ -24,25 +24,24 @@ pub(super) async fn special(member: &Member, client: &ClusterClient, command: &[
         b"PING" => ask(Command::from_args(&all)).await?.into(),
         b"INFO" => standalone(ask(Command::from_args(&all)).await?.into()),
         b"SCAN" => member.scans.step(client, &all).await?,
-        b"HELLO" => {
-            let info = ask(Command::from_args(["INFO", "server"])).await;
-            hello(member, info.as_ref().ok().and_then(|info| info.as_str()).unwrap_or_default())
-        }
+        b"HELLO" => hello(ask(Command::new("HELLO")).await?.into()),
         b"SELECT" if database(command) == Some(member.database) => Reply::OK,
         b"SELECT" => refusal(
             member,
+            command,
             &format!(
                 "ERR the gateway of a cluster has database {} only; another one has its own URL",
                 member.database
             ),
         ),
-        _ => refusal(member, NO_CLUSTER),
+        _ => refusal(member, command, NO_CLUSTER),
     })
 }
 
 /// The answer to a command that the gateway refuses, which it counts.
-fn refusal(member: &Member, text: &str) -> Reply {
+fn refusal(member: &Member, command: &[u8], text: &str) -> Reply {
     member.metrics.commands_refused.add(1);
+    member.note_refusal(command);
     Reply::error(text.to_owned())
 }
 
@@ -59,23 +58,27 @@ fn standalone(info: Reply) -> Reply {
     }
 }
 
-/// The reply to HELLO, with the versions that a node reports.
-fn hello(member: &Member, info: &str) -> Reply {
-    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let version = field("valkey_version").or(field("redis_version")).unwrap_or(LEAST_VERSION);
-    let text = |text: &str| Reply::bulk(text.to_owned());
-    Reply::Map(vec![
-        (text("server"), text(field("server_name").unwrap_or("valkey"))),
-        (text("version"), text(version)),
-        (text("proto"), Reply::Integer(member.protocol.version().into())),
-        // Replaced by the local client's.
-        (text("id"), Reply::Integer(0)),
-        (text("mode"), text("standalone")),
-        (text("role"), text("master")),
-        (text("modules"), Reply::Array(Vec::new())),
-    ])
+/// The reply to HELLO of one node, which is a list of names and values in RESP2, with cluster mode off.
+fn hello(reply: Reply) -> Reply {
+    let pairs = match reply {
+        Reply::Map(pairs) => pairs,
+        Reply::Array(items) => {
+            let mut items = items.into_iter();
+            std::iter::from_fn(|| items.next().zip(items.next())).collect()
+        }
+        other => return other,
+    };
+    let patched = pairs.into_iter().map(|(name, value)| {
+        let value = match &name {
+            // Replaced by the local client's.
+            Reply::Bulk(name) if name == "id" => Reply::Integer(0),
+            Reply::Bulk(name) if name == "mode" => Reply::bulk("standalone"),
+            Reply::Bulk(name) if name == "role" => Reply::bulk("master"),
+            _ => value,
+        };
+        (name, value)
+    });
+    Reply::Map(patched.collect())
 }
 
 pub(crate) const NO_CLUSTER: &str = "ERR This instance has cluster support disabled: the gateway is one server in front of the whole cluster; use the client without its cluster mode";
-/// For users who may not run INFO.
-const LEAST_VERSION: &str = "7.2.4";

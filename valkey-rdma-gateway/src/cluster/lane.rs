@@ -14,7 +14,7 @@ use valkey_rdma_client::cluster::{Route, Routing};
 use valkey_rdma_client::{ClusterClient, Command, Error, Value};
 use valkey_rdma_resp::{CommandScanner, Protocol, Reply, encode, words};
 
-use super::refusal::failure;
+use super::refusal::{failure, is_refusal};
 use super::{Member, answers};
 use crate::inbox::{End, Inbox, lock};
 use crate::open_error::OpenError;
@@ -199,6 +199,9 @@ impl Inner {
                 Ok(reply) => fit(command, reply, protocol),
                 Err(error) => {
                     self.note(&error);
+                    if is_refusal(&error) {
+                        self.member.note_refusal(command);
+                    }
                     failure(&error, metrics)
                 }
             })

@@ -11,11 +11,7 @@ pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Reply {
     if let Some(refusal) = error.server().filter(|_| !is_redirection(error)) {
         return refusal.clone().into();
     }
-    let is_ours = matches!(
-        error,
-        Error::Cluster(ClusterError::CrossSlot { .. } | ClusterError::NoRoute { .. }) | Error::Refused(_)
-    );
-    metrics.commands_refused.add(is_ours.into());
+    metrics.commands_refused.add(is_refusal(error).into());
     let text = match error {
         Error::Aborted(AbortedTransaction::Refused { error, .. }) => {
             format!("EXECABORT Transaction discarded because of previous errors: {error}")
@@ -40,6 +36,14 @@ pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Reply {
         }
     };
     Reply::error(one_line(&text))
+}
+
+/// Whether the gateway refuses the command.
+pub(crate) fn is_refusal(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Cluster(ClusterError::CrossSlot { .. } | ClusterError::NoRoute { .. }) | Error::Refused(_)
+    )
 }
 
 /// Whether a server sends the command to another node, which a local client cannot follow. It has not run.

@@ -14,14 +14,14 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use tokio::sync::OwnedSemaphorePermit;
-use valkey_rdma_client::{ClusterClient, Command};
+use valkey_rdma_client::{ClusterClient, Command, Error};
 use valkey_rdma_resp::{CommandError, Protocol, Reply, words};
 
 use self::subscriptions::Subscriptions;
 use self::transaction::{Queued, Watched};
 use super::{Closed, Session, UNREAD};
 use crate::class::{Class, Kind, Local, State, is};
-use crate::cluster::failure;
+use crate::cluster::{failure, is_refusal};
 use crate::inbox::End;
 use crate::open_error::OpenError;
 
@@ -47,8 +47,8 @@ impl Session {
         let ended = loop {
             let done = match poll_fn(|cx| self.poll_stateful(cx, &mut begun)).await {
                 Turn::Command(class) => match self.whole_command(class) {
-                    Ok(command) => self.run_stateful(class, &command, &mut begun).await,
-                    Err(Closed) => Err(Closed),
+                    Some(command) => self.run_stateful(class, &command, &mut begun).await,
+                    None => self.refuse_too_long(&mut begun).await,
                 },
                 Turn::Message(message) => {
                     self.put(&message);
@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// Writes replies, and looks for a reason to end.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Option<End> {
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Option<End> {
         let found = self.client.inbox.poll_take(cx, &mut Default::default());
         match self.poll_flush(cx) {
             Poll::Ready(Err(Closed)) => Some(End::Gone),
@@ -128,22 +128,30 @@ impl Session {
         }
     }
 
-    /// Takes the current command, or refuses it because it is too long.
-    fn whole_command(&mut self, class: Class) -> Result<Bytes, Closed> {
-        if self.reader.scan().is_ok_and(|complete| complete) {
-            let command = self.reader.take();
-            // The others are counted when they are answered.
-            if !matches!(class, Class::Local(_)) {
-                self.client.count(1, &command, Instant::now());
-                self.metrics().private_commands.add(1);
-            }
-            return Ok(command);
+    /// Takes the current command. `None` if it is too long.
+    fn whole_command(&mut self, class: Class) -> Option<Bytes> {
+        if !self.reader.scan().is_ok_and(|complete| complete) {
+            return None;
         }
-        let most = self.core.limits().cluster_command_bytes;
-        self.put(&Reply::error(format!(
-            "ERR the command is longer than limits.cluster_command_bytes = {most}, or too many commands wait"
-        )));
-        Err(Closed)
+        let command = self.reader.take();
+        // The others are counted when they are answered.
+        if !matches!(class, Class::Local(_)) {
+            self.client.count(1, &command, Instant::now());
+            self.metrics().private_commands.add(1);
+        }
+        Some(command)
+    }
+
+    async fn refuse_too_long(&mut self, begun: &mut Begun) -> Result<(), Closed> {
+        let text = self.too_long("");
+        self.note_refusal(self.reader.current());
+        self.window.hold(begun.transaction.as_ref().map_or(0, Queued::bytes));
+        self.drop_command().await?;
+        if let Some(queued) = &mut begun.transaction {
+            queued.fail();
+        }
+        self.put_refusal(&Reply::error(text));
+        Ok(())
     }
 
     async fn run_stateful(&mut self, class: Class, command: &Bytes, begun: &mut Begun) -> Result<(), Closed> {
@@ -234,10 +242,18 @@ impl Session {
         let reply = match reply? {
             Ok(value) if value.is_nil() => Reply::NullArray,
             Ok(value) => value.into(),
-            Err(error) => failure(&error, self.metrics()),
+            Err(error) => self.failure_of(command, &error),
         };
         self.put(&reply);
         Ok(())
+    }
+
+    /// The reply for a failure. If the gateway refuses the command, that is logged.
+    fn failure_of(&self, command: &[u8], error: &Error) -> Reply {
+        if is_refusal(error) {
+            self.note_refusal(command);
+        }
+        failure(error, self.metrics())
     }
 
     /// The library's client with the login of this one. `None` if there is no connection, or the login is refused: the error is answered.
@@ -288,6 +304,7 @@ impl Session {
 
     /// Refuses a command that has no meaning on many connections at once.
     fn refuse_for_cluster(&mut self, command: &[u8]) {
+        self.note_refusal(command);
         let mut line = words(command).map(|word| word.escape_ascii().to_string().to_uppercase());
         let name = line.next().unwrap_or_default();
         let name = if name == "CLIENT" || name == "SCRIPT" {

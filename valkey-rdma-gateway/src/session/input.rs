@@ -1,10 +1,12 @@
 //! What a client has sent: ordinary commands go to the shared connection, and what comes next is found out.
 
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use valkey_rdma_resp::CommandError;
+use valkey_rdma_resp::{CommandError, Reply};
 
-use super::Session;
+use super::{Closed, Session};
 use crate::class::Class;
 use crate::limits::Limits;
 
@@ -86,7 +88,7 @@ impl Session {
     }
 
     /// Bytes of a command that are kept until all of it has arrived.
-    fn longest(&self, limits: &Limits) -> usize {
+    pub(super) fn longest(&self, limits: &Limits) -> usize {
         if self.route.pool.cluster.is_some() { limits.cluster_command_bytes } else { limits.command_bytes }
     }
 
@@ -94,6 +96,35 @@ impl Session {
     pub(super) fn is_too_long(&mut self, limits: &Limits) -> bool {
         let is_full = self.route.pool.cluster.is_some() && self.window.is_overloaded(limits);
         self.reader.is_long(if is_full { limits.command_bytes } else { self.longest(limits) })
+    }
+
+    /// Drops the current command. If it has not ended, the client still sends it, and reads no answer before: what is missing is read and
+    /// dropped too. Nothing may be in flight.
+    pub(super) async fn drop_command(&mut self) -> Result<(), Closed> {
+        let is_complete = self.reader.scan().is_ok_and(|complete| complete);
+        drop(self.reader.take());
+        if is_complete { Ok(()) } else { poll_fn(|cx| self.poll_drop_rest(cx)).await }
+    }
+
+    fn poll_drop_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        loop {
+            if let Some(why) = self.poll_end(cx) {
+                self.report_end(why);
+                return Poll::Ready(Err(Closed));
+            }
+            let found = self.reader.scan_on();
+            drop(self.reader.take());
+            match found {
+                Ok(true) => return Poll::Ready(Ok(())),
+                Ok(false) if !self.eof => {}
+                Ok(false) => return Poll::Ready(Err(Closed)),
+                Err(error) => {
+                    self.put(&Reply::error(format!("ERR {error}")));
+                    return Poll::Ready(Err(Closed));
+                }
+            }
+            ready!(self.poll_read(cx))?;
+        }
     }
 
     /// Attaches to the shared connection that a command needs. `false` if earlier commands must be answered before: what follows a

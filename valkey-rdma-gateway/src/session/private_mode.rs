@@ -36,7 +36,7 @@ impl Session {
     pub(super) async fn private_mode(&mut self, class: Class) -> Result<(), Closed> {
         match self.private().await {
             Ok(private) => self.serve(private).await,
-            Err(error) => self.not_sent(class, error),
+            Err(error) => self.not_sent(class, error).await,
         }
     }
 
@@ -62,14 +62,14 @@ impl Session {
     }
 
     /// Answers a command that found no private connection.
-    fn not_sent(&mut self, class: Class, error: OpenError) -> Result<(), Closed> {
+    async fn not_sent(&mut self, class: Class, error: OpenError) -> Result<(), Closed> {
         error.count_unsent(1, self.metrics());
         let reply = error.reply();
-        if !self.reader.scan().is_ok_and(|complete| complete) || self.identity.is_outdated(&error) {
+        if self.identity.is_outdated(&error) {
             self.out.put(&reply);
             return Err(Closed);
         }
-        drop(self.reader.take());
+        self.drop_command().await?;
         match class {
             // Without a login the server refuses it too.
             Class::State(State::Multi) if !reply.starts_with(b"-NOAUTH") => {

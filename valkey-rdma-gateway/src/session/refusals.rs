@@ -26,23 +26,25 @@ impl Session {
         if is_refused {
             reason.count(self.metrics());
         }
+        if let Class::Local(local @ (Local::Reset | Local::Quit)) = class
+            && is_complete
+        {
+            let command = self.reader.take();
+            return self.answer(local, &command).await;
+        }
+        self.drop_command().await?;
         match class {
             Class::State(State::Exec) => {
                 let text = one_line(&String::from_utf8_lossy(reason.reply().get(1..).unwrap_or_default()));
                 self.put(&Reply::error(format!("EXECABORT Transaction discarded: {}", text.trim_end())));
             }
             Class::State(State::Discard) => self.put(&Reply::OK),
-            Class::Local(local @ (Local::Reset | Local::Quit)) if is_complete => {
-                let command = self.reader.take();
-                return self.answer(local, &command).await;
-            }
             _ => {
                 self.out.put(&reason.reply());
                 self.failed_multi = Some(reason);
             }
         }
-        drop(self.reader.take());
-        if is_complete { Ok(()) } else { Err(Closed) }
+        Ok(())
     }
 
     /// Refuses a command, because those of other clients take up all room there is.
@@ -55,20 +57,22 @@ impl Session {
         )));
     }
 
-    /// Refuses a command with state (`--share always`).
-    pub(super) fn refuse(&mut self, class: Class) -> Result<(), Closed> {
+    /// Refuses a command with state, or one that is too long (`--share always`).
+    pub(super) async fn refuse(&mut self, class: Class) -> Result<(), Closed> {
         let name = words(self.reader.current()).next().unwrap_or_default();
         let name = name.escape_ascii().to_string().to_uppercase();
         let is_complete = self.reader.scan().is_ok_and(|complete| complete);
-        if !is_complete || self.reader.current().len() > self.core.limits().command_bytes {
-            let most = self.core.limits().command_bytes;
+        if !is_complete || self.reader.current().len() > self.longest(&self.core.limits()) {
+            let text = self.too_long(&name);
+            self.note_refusal(self.reader.current());
+            self.window.hold(0);
+            self.drop_command().await?;
             self.metrics().commands_refused.add(1);
-            self.put(&Reply::error(format!(
-                "ERR {name} is longer than {most} bytes, which share=always refuses"
-            )));
-            return Err(Closed);
+            self.put(&Reply::error(text));
+            return Ok(());
         }
-        drop(self.reader.take());
+        let command = self.reader.take();
+        self.note_refusal(&command);
         let text = "ERR the gateway runs with share=always, which refuses commands that need a connection of their own: ";
         let reply = Bytes::from(format!("-{text}{name}\r\n"));
         match class {
@@ -79,5 +83,25 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Logs that the gateway refuses a command, with the user of its client.
+    pub(super) fn note_refusal(&self, command: &[u8]) {
+        let user = self.client.details().user.clone();
+        self.core.refusals.note(command, &user);
+    }
+
+    /// Why a command is refused that is longer than any that the gateway keeps.
+    pub(super) fn too_long(&self, name: &str) -> String {
+        let limits = self.core.limits();
+        let most = self.longest(&limits);
+        match self.route.pool.cluster {
+            Some(_) => format!(
+                "ERR the command is longer than limits.cluster_command_bytes = {most}, or too many commands wait"
+            ),
+            None => {
+                format!("ERR {name} is longer than limits.command_bytes = {most}, which share=always refuses")
+            }
+        }
     }
 }

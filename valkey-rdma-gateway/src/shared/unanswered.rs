@@ -1,8 +1,11 @@
 //! Commands that have no connection any more, or none yet: the gateway answers them itself.
 
-use std::time::Instant;
+use std::future::Future;
+use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::time::{sleep, sleep_until};
 
 use super::Shared;
 use super::queue::Slot;
@@ -36,6 +39,35 @@ impl Shared {
             inbox.put(&reply.repeat(commands as usize), commands, now);
         }
         self.metrics.sent_again.add(self.in_flight() as u64);
+    }
+
+    /// Does `work` while there is no connection, and answers commands as soon as they have waited for too long.
+    pub(super) async fn answer_overdue<T>(
+        &self,
+        core: &Core,
+        why: &OpenError,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let mut work = pin!(work);
+        loop {
+            let since = self.queue().oldest().unwrap_or_else(Instant::now);
+            tokio::select! {
+                done = &mut work => return done,
+                () = sleep_until((since + core.limits().offline()).into()) => self.answer_unsent(core, why),
+            }
+        }
+    }
+
+    /// Answers commands as soon as they come, because of `why`: until `wait` is over, or the login has changed.
+    pub(super) async fn refuse_for(&self, core: &Core, why: &OpenError, wait: Duration) {
+        let mut over = pin!(sleep(wait));
+        loop {
+            tokio::select! {
+                () = &mut over => return,
+                () = self.retry.notified() => return,
+                () = self.commands() => self.answer_unsent(core, why),
+            }
+        }
     }
 
     /// Answers commands that waited for a connection: all of them if the server refused the login, those that have waited for too

@@ -9,7 +9,7 @@ use valkey_rdma_mock::{Mock, MockCluster};
 use crate::support::{Running, cluster_config, encode, mock_with, start, text};
 
 /// Three primaries, nodes 0 to 2, their replicas, nodes 3 to 5, and a gateway in front of them.
-async fn cluster() -> (MockCluster, Running) {
+pub(super) async fn cluster() -> (MockCluster, Running) {
     let mocks = MockCluster::builder(3).replicas(1).start().await.expect("free ports");
     let gateway = start(&cluster_config(mocks.urls(), Limits::default())).await;
     (mocks, gateway)
@@ -293,22 +293,6 @@ async fn a_scan_finds_the_keys_of_all_nodes_on_any_connection() {
     assert_eq!(found, expected);
     assert_eq!(writer.say("SCAN x").await, "-ERR invalid cursor");
     assert_eq!(writer.say("SCAN 0 MATCH").await, "-ERR syntax error");
-}
-
-#[tokio::test]
-async fn long_commands_are_kept_whole_up_to_a_limit() {
-    let mocks = MockCluster::start(3).await.expect("free ports");
-    let limits: Limits = limits(|limits| limits.cluster_command_bytes = 1 << 20);
-    let gateway = start(&cluster_config(mocks.urls(), limits)).await;
-    let mut client = gateway.client().await;
-    let value = "x".repeat(900_000);
-    assert_eq!(client.say(&format!("SET k {value}")).await, "OK");
-    assert_eq!(client.say("GET k").await, value);
-    client.stream_send(&encode(["SET", "k", &"y".repeat(2_000_000)])).await;
-    let refusal = text(&client.reply().await);
-    assert!(refusal.contains("longer than limits.cluster_command_bytes = 1048576"), "{refusal}");
-    client.expect_end().await;
-    assert_eq!(gateway.client().await.say("STRLEN k").await, ":900000");
 }
 
 fn limits(change: impl FnOnce(&mut Limits)) -> Limits {

@@ -13,7 +13,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
-use valkey_rdma_gateway::{Activation, Config, Gateway, GatewayError, Listen, RouteConfig, Share, notify};
+use valkey_rdma_gateway::{
+    Activation, Config, Gateway, GatewayError, Limits, Listen, RouteConfig, Share, notify,
+};
 use valkey_rdma_program::{Style, complain, parse};
 
 /// Any Valkey client reaches a server over RDMA, through a local socket
@@ -62,8 +64,13 @@ struct Options {
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
 
-    /// Read all of these from a TOML file instead, and limits, which only a file can set
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "cluster", "user", "password_file", "share", "metrics"])]
+    /// How long commands wait for a server that is away, at least 100: then they get NOUPSTREAM and do not run. Set it below the time limit of
+    /// clients, or what they have given up may run later. Other limits, and their ranges: docs/operations.md
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = Limits::default().offline_ms, value_parser = clap::value_parser!(u64).range(100..))]
+    offline_ms: u64,
+
+    /// Read all of these from a TOML file instead, and other limits, which only a file can set
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "cluster", "user", "password_file", "share", "metrics", "offline_ms"])]
     config: Option<PathBuf>,
 
     /// Check the configuration and exit
@@ -102,6 +109,7 @@ impl Options {
             share: self.share,
         });
         config.metrics = self.metrics;
+        config.limits.offline_ms = self.offline_ms;
         config.check()?;
         Ok(config)
     }

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use valkey_rdma_client::cluster::Routing;
-use valkey_rdma_client::{AbortedTransaction, Command, Error, Fate, ServerError, Value, Watch};
+use valkey_rdma_client::{AbortedTransaction, ClusterError, Command, Error, Fate, ServerError, Value, Watch};
 use valkey_rdma_resp::{Reply, words};
 
-use super::super::{Closed, Session};
+use super::super::{Attached, Closed, Session};
 use super::Begun;
 use crate::class::{Class, State, is};
 use crate::cluster::{NO_CLUSTER, failure, is_about_nodes};
@@ -22,6 +22,11 @@ pub(super) struct Queued {
 }
 
 impl Queued {
+    /// One of its commands was refused.
+    pub(super) fn fail(&mut self) {
+        self.has_failed = true;
+    }
+
     /// Bytes of its commands.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -79,7 +84,11 @@ impl Session {
             (_, Ok(_)) => Err(refusal(command, "it concerns several nodes")),
             (_, Err(error)) => {
                 queued.has_failed = true;
-                let reply = failure(&error.into(), self.metrics());
+                let reply = match error {
+                    ClusterError::NoRoute { .. } => self.unknown(command).await?,
+                    _ => None,
+                };
+                let reply = reply.unwrap_or_else(|| self.failure_of(command, &error.into()));
                 self.put(&reply);
                 return Ok(());
             }
@@ -97,10 +106,27 @@ impl Session {
             }
             Err(reply) => {
                 queued.has_failed = true;
+                self.note_refusal(command);
                 self.put_refusal(&reply);
             }
         }
         Ok(())
+    }
+
+    /// The error of a node for a command that no node knows, as outside a transaction. `None` if they know it, or cannot be asked.
+    async fn unknown(&mut self, command: &[u8]) -> Result<Option<Reply>, Closed> {
+        let Attached::Cluster(lane) = self.route.pool.shared(&self.identity) else { return Ok(None) };
+        let Ok(client) = self.while_open(false, lane.connected()).await? else { return Ok(None) };
+        let name = words(command).next().unwrap_or_default();
+        let question = Command::from_args([&b"COMMAND"[..], b"INFO", name]).idempotent();
+        let answer = self.while_open(false, client.execute(question)).await?;
+        let is_unknown =
+            answer.is_ok_and(|known| known.as_slice().is_some_and(|all| all.iter().all(Value::is_nil)));
+        if !is_unknown {
+            return Ok(None);
+        }
+        let answer = self.while_open(false, client.execute(Command::from_args(words(command)))).await?;
+        Ok(answer.err().map(|error| failure(&error, self.metrics())))
     }
 
     /// EXEC: the transaction goes to its node, and waits there until its slot has moved. If watched keys cannot be watched any more,
@@ -151,13 +177,15 @@ impl Session {
                 return Ok(());
             }
             Err(error) => {
-                self.put(&failure(&error.into(), self.metrics()));
+                let reply = self.failure_of(command, &error.into());
+                self.put(&reply);
                 return Ok(());
             }
         };
         let outcome = match &mut begun.watch {
             Some(watched) if watched.slot != slot => {
                 let reply = cross_slot(watched.slot, slot);
+                self.note_refusal(command);
                 self.put_refusal(&reply);
                 return Ok(());
             }
