@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use valkey_rdma_resp::{FromValue, ServerError, Value};
@@ -137,13 +138,13 @@ impl Client {
     }
 
     /// As [`checkout`](Self::checkout). This, and the calls of the connection, end with [`LostCause::Silent`] once the server has left a PING
-    /// on the shared connection without an answer for `limit`, and was replaced by another.
+    /// on the shared connection without an answer for `limit`, and was replaced by another: once a future of `replaced` completes.
     pub(crate) async fn checkout_until_replaced(
         &self,
         limit: Duration,
-        is_replaced: impl Fn() -> bool + Send + Sync + 'static,
+        replaced: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Result<Dedicated, Error> {
-        let replaced = ReplacedCheck::new(self, limit, is_replaced);
+        let replaced = ReplacedCheck::new(self, limit, replaced);
         let mut connection = tokio::select! {
             biased;
             opened = self.checkout() => opened?,
@@ -274,13 +275,14 @@ impl Dedicated {
         work: impl AsyncFnOnce(&mut RawConnection) -> Result<T, LostCause>,
     ) -> Result<T, Error> {
         let Some(mut raw) = self.raw.take() else { return Err(self.lost(false)) };
-        let replaced = self.replaced.as_ref().map(ReplacedCheck::failed);
+        let replaced = &self.replaced;
         let work = async |raw: &mut RawConnection| match replaced {
             None => work(raw).await,
-            Some(replaced) => tokio::select! {
+            Some(check) => tokio::select! {
                 biased;
                 done = work(raw) => done,
-                cause = replaced => Err(cause),
+                // Made only when the work has to wait.
+                cause = async { check.failed().await } => Err(cause),
             },
         };
         let outcome = match limit {

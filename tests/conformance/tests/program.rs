@@ -35,6 +35,14 @@ fn error_of(args: &[&str]) -> String {
 }
 
 #[test]
+fn without_arguments_it_shows_its_help() {
+    let output = run(&[]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("Usage:") && !stderr.contains("error:"), "{stderr}");
+}
+
+#[test]
 fn a_wrong_flag_is_refused() {
     let error = error_of(&["server", "emulated://127.0.0.1:1", "--nosuch"]);
     assert!(error.contains("unexpected argument '--nosuch'"), "{error}");

@@ -2,7 +2,7 @@
 //!
 //! - [`program`]: the path of a program of this workspace, built from the present sources.
 //! - [`Child`]: a process whose output is kept, and which is killed when dropped.
-//! - [`csv_column`]: a column of the load tool's CSV.
+//! - [`csv_column`]: a column of a load tool's CSV.
 //! - [`wait_until`]: waits for a condition and fails after a deadline instead of hanging.
 
 #![forbid(unsafe_code)]

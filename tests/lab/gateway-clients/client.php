@@ -59,10 +59,11 @@ try {
         $own->close();
     });
 } catch (RedisException $closed) {
+} finally {
+    $client->set("heard", "1");
+    proc_close($child);
 }
 same($got, ["c", "hi"]);
-$client->set("heard", "1");
-proc_close($child);
 
 $clients = array_map(fn($n) => connect(), range(0, 49));
 for ($turn = 0; $turn < 20; $turn++) {

@@ -1,8 +1,7 @@
-//! A short soak: whatever goes wrong between client and server, the neighbour's replies are right, and no memory is lost. And one as
-//! long as the caller likes.
+//! A short soak: whatever goes wrong between client and server, the neighbour's replies are right, and no memory is lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dhat::{Alloc, HeapStats, Profiler};
 use tokio::sync::Mutex;
@@ -59,31 +58,4 @@ async fn memory_that_keeps_growing_ends_a_soak() {
     let memory = Memory { measure: growing, growth: 256 };
     let error = run(&options(20, memory), |_| {}).await.expect_err("it grows");
     assert!(error.contains("memory grew from 900 to 1200 KiB"), "{error}");
-}
-
-/// For `VALKEY_RDMA_TEST_SECONDS`, on the device `VALKEY_RDMA_TEST_DEVICE` at `VALKEY_RDMA_TEST_ADDR`, with the seed `VALKEY_RDMA_TEST_SEED`.
-/// Without them: a minute, the emulated device at 127.0.0.1, and a seed by chance.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes a minute, or VALKEY_RDMA_TEST_SECONDS"]
-async fn a_long_soak() {
-    let variable = |name: &str| std::env::var(format!("VALKEY_RDMA_TEST_{name}")).ok();
-    let _alone = ALONE.lock().await;
-    let seed = variable("SEED").map_or_else(|| fastrand::u64(..), |text| text.parse().expect("a number"));
-    let seconds = variable("SECONDS").map_or(60, |text| text.parse().expect("a number"));
-    let options = Options {
-        device: variable("DEVICE").map_or(DeviceKind::Emulated, |name| name.parse().expect("a device")),
-        bind: variable("ADDR").unwrap_or("127.0.0.1".to_owned()).parse().expect("an address"),
-        duration: Duration::from_secs(seconds),
-        seed,
-        ..options(20, Memory::default())
-    };
-    println!("seed {seed}");
-    let mut next = Instant::now();
-    let summary = run(&options, |summary| {
-        if Instant::now() >= next {
-            next = Instant::now() + Duration::from_secs(10);
-            println!("{summary:?}");
-        }
-    });
-    println!("{:?}", summary.await.expect("no harm is done"));
 }

@@ -1,8 +1,10 @@
 //! [`Core`]: what all clones of a cluster client share.
 
 use std::collections::HashMap;
+use std::future::pending;
 use std::sync::{Arc, Mutex};
 
+use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use valkey_rdma_resp::Value;
 
@@ -137,20 +139,27 @@ impl Core {
     /// A connection of its own to a place, after ASKING where that must precede a command. This, and the calls of the connection, leave a frozen
     /// node that was replaced.
     pub(super) async fn checkout(&self, place: &Place) -> Result<Dedicated, Error> {
-        let mut connection = match self.config.silence_limit {
-            None => place.client.checkout().await?,
-            Some(limit) => {
-                place.client.checkout_until_replaced(limit, self.replacement_of(&place.node)).await?
+        match self.config.silence_limit {
+            // The map need not know a node that ASK names: that it does not have it says nothing.
+            Some(limit) if !place.asking => {
+                place.client.checkout_until_replaced(limit, self.replacement_of(&place.node)).await
             }
-        };
-        if place.asking {
-            connection.execute(place.client.limited(Command::new("ASKING"))).await?;
+            _ => {
+                let mut connection = place.client.checkout().await?;
+                if place.asking {
+                    connection.execute(place.client.limited(Command::new("ASKING"))).await?;
+                }
+                Ok(connection)
+            }
         }
-        Ok(connection)
     }
 
-    /// Whether a node has lost its slots to another, or has left the map. Asking also requests a new map. The closure does not keep the client open.
-    fn replacement_of(&self, node: &Node) -> impl Fn() -> bool + Send + Sync + 'static {
+    /// Futures that complete when a node has lost its slots to another, or has left the map. Each also requests a new map. None keeps the
+    /// client open.
+    fn replacement_of(
+        &self,
+        node: &Node,
+    ) -> impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static + use<> {
         let (topology, refresh) = (Arc::downgrade(&self.topology), self.refresh.downgrade());
         let address = node.address().clone();
         let was_primary = self.topology.map().has(&address, true);
@@ -158,7 +167,20 @@ impl Core {
             if let Some(refresh) = refresh.upgrade() {
                 request_refresh(&refresh);
             }
-            topology.upgrade().is_some_and(|topology| !topology.map().has(&address, was_primary))
+            let (topology, address) = (topology.clone(), address.clone());
+            Box::pin(async move {
+                let Some(mut changes) = topology.upgrade().map(|topology| topology.changes()) else {
+                    return pending().await;
+                };
+                loop {
+                    // Subscribed before the map is looked at.
+                    match topology.upgrade() {
+                        Some(topology) if !topology.map().has(&address, was_primary) => return,
+                        _ if changes.changed().await.is_ok() => {}
+                        _ => return pending().await,
+                    }
+                }
+            })
         }
     }
 

@@ -55,7 +55,7 @@ impl DeviceConnects {
     ) -> Result<Stream, TransportError> {
         let connects = {
             let mut addresses = lock(&self.addresses);
-            addresses.retain(|_, connects| has_outstanding(connects));
+            addresses.retain(|known, connects| *known == address || has_outstanding(connects));
             Arc::clone(addresses.entry(address).or_default())
         };
         loop {

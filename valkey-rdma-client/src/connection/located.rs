@@ -73,10 +73,15 @@ impl Connector {
 
     /// The same connector for the same address, as long as connects are outstanding there: it limits how many.
     fn connector_at(&self, endpoint: &Endpoint) -> Arc<Connector> {
+        let address = endpoint.authority();
         let mut connectors = lock(&self.by_address);
-        connectors.retain(|_, known| Arc::strong_count(known) > 1 || known.device_connects.has_outstanding());
+        connectors.retain(|known, connector| {
+            *known == address
+                || Arc::strong_count(connector) > 1
+                || connector.device_connects.has_outstanding()
+        });
         let connector = connectors
-            .entry(endpoint.authority())
+            .entry(address)
             .or_insert_with(|| Arc::new(Connector::new(endpoint.clone(), self.config.clone())));
         connector.clone()
     }

@@ -2,11 +2,11 @@
 //! be a large value that takes its time: so it is asked on the client's shared connection whether it lives.
 
 use std::fmt;
-use std::future::{Future, pending};
-use std::pin::Pin;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::silence::ask;
@@ -20,22 +20,22 @@ pub(super) struct ReplacedCheck {
     client: Client,
     /// How long a call waits before the server is asked, and how long it has for its answer.
     limit: Duration,
-    /// Called when it has not answered.
-    is_replaced: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Called when it has not answered. Completes when it was replaced.
+    replaced: Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
 }
 
 impl ReplacedCheck {
     pub(super) fn new(
         client: &Client,
         limit: Duration,
-        is_replaced: impl Fn() -> bool + Send + Sync + 'static,
+        replaced: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Self {
         // To ask without a pause would keep a processor busy.
-        Self { client: client.clone(), limit: limit.max(SHORTEST), is_replaced: Arc::new(is_replaced) }
+        Self { client: client.clone(), limit: limit.max(SHORTEST), replaced: Arc::new(replaced) }
     }
 
     /// Completes when the server has not answered and was replaced. Boxed, because it is part of every call's future, and rarely of use.
-    pub(super) fn failed(&self) -> Pin<Box<dyn Future<Output = LostCause> + Send>> {
+    pub(super) fn failed(&self) -> BoxFuture<'static, LostCause> {
         let check = self.clone();
         Box::pin(async move {
             // Most calls end meanwhile, and cost no task.
@@ -60,12 +60,9 @@ impl ReplacedCheck {
                 sleep_until(asked + limit).await;
                 continue;
             }
-            // Asking requests a new map, which takes a moment.
-            for _ in 0..LOOKS {
-                if (self.is_replaced)() {
-                    return LostCause::Silent { limit };
-                }
-                sleep(limit / LOOKS).await;
+            // Until it is time to ask again.
+            if timeout(limit, (self.replaced)()).await.is_ok() {
+                return LostCause::Silent { limit };
             }
         }
     }
@@ -78,6 +75,3 @@ impl fmt::Debug for ReplacedCheck {
 }
 
 const SHORTEST: Duration = Duration::from_millis(10);
-
-/// How often the map is looked at between two questions.
-const LOOKS: u32 = 8;

@@ -1,3 +1,4 @@
+use std::future::{pending, ready};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
@@ -134,12 +135,12 @@ async fn a_call_that_blocks_ends_when_its_server_cannot_be_asked() {
 
 /// A call without a time limit, on a connection of its own whose server may be replaced.
 async fn of_a_node(
-    is_replaced: impl Fn() -> bool + Send + Sync + 'static,
+    replaced: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
 ) -> (tokio::task::JoinHandle<Result<Value, Error>>, Peer, Peer) {
     let (client, door, shared) = pair(&Config::default().keepalive_timeout(None)).await;
     let mut own = door.admit();
     let call = tokio::spawn(async move {
-        client.checkout_until_replaced(Duration::from_secs(1), is_replaced).await?.command(["GET", "k"]).await
+        client.checkout_until_replaced(Duration::from_secs(1), replaced).await?.command(["GET", "k"]).await
     });
     own.greet().await;
     own.expect("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n").await;
@@ -148,7 +149,7 @@ async fn of_a_node(
 
 #[tokio::test(start_paused = true)]
 async fn a_call_leaves_a_server_that_was_replaced_and_answers_nothing() {
-    let (call, mut shared, mut own) = of_a_node(|| true).await;
+    let (call, mut shared, mut own) = of_a_node(|| Box::pin(ready(()))).await;
     shared.expect(PING).await;
     let error = call.await.expect("no panic").expect_err("it was replaced");
     let text =
@@ -161,7 +162,7 @@ async fn a_call_leaves_a_server_that_was_replaced_and_answers_nothing() {
 async fn no_connection_is_waited_for_to_a_server_that_was_replaced_and_answers_nothing() {
     let (client, door, mut shared) = pair(&Config::default().keepalive_timeout(None)).await;
     let _accepted = door.admit();
-    let connecting = client.checkout_until_replaced(Duration::from_secs(1), || true);
+    let connecting = client.checkout_until_replaced(Duration::from_secs(1), || Box::pin(ready(())));
     let (connected, ()) = tokio::join!(connecting, shared.expect(PING));
     let error = connected.expect_err("it was replaced");
     let text =
@@ -172,7 +173,7 @@ async fn no_connection_is_waited_for_to_a_server_that_was_replaced_and_answers_n
 /// A value may take its time.
 #[tokio::test(start_paused = true)]
 async fn a_call_stays_with_a_server_that_was_replaced_and_answers_others() {
-    let (call, mut shared, mut own) = of_a_node(|| true).await;
+    let (call, mut shared, mut own) = of_a_node(|| Box::pin(ready(()))).await;
     for _ in 0..3 {
         shared.expect(PING).await;
         shared.say(b"+PONG\r\n").await;
@@ -183,7 +184,7 @@ async fn a_call_stays_with_a_server_that_was_replaced_and_answers_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_stays_with_a_server_that_answers_nothing_and_was_not_replaced() {
-    let (mut call, _shared, mut own) = of_a_node(|| false).await;
+    let (mut call, _shared, mut own) = of_a_node(|| Box::pin(pending())).await;
     assert!(timeout(Duration::from_secs(3600), &mut call).await.is_err());
     own.say(b"$1\r\nv\r\n").await;
     assert!(call.await.expect("no panic").is_ok());
@@ -196,7 +197,8 @@ async fn calls_on_a_node_that_may_be_replaced_share_the_questions_to_it() {
     let calls = [(); 2].map(|()| {
         let client = client.clone();
         tokio::spawn(async move {
-            let mut own = client.checkout_until_replaced(Duration::from_secs(1), || false).await?;
+            let mut own =
+                client.checkout_until_replaced(Duration::from_secs(1), || Box::pin(pending())).await?;
             own.command(["GET", "k"]).await
         })
     });

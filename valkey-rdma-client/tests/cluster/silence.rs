@@ -261,3 +261,31 @@ async fn calls_beside_the_shared_connection_leave_a_frozen_node_when_a_replica_h
         );
     }
 }
+
+/// It gets its first slot, and the map does not have it yet.
+#[tokio::test]
+async fn a_blocking_command_stays_with_a_slow_node_that_ask_has_named() {
+    let mocks = mocks().await;
+    let limit = Duration::from_millis(20);
+    let node = unhurried_node().keepalive_timeout(None);
+    let config = ClusterConfig::default().node(node).silence_limit(limit);
+    mocks.move_slots(0..=16383, 0);
+    let cluster = client_of(&mocks, &config).await;
+    let key = mocks.key_of(0, 0);
+    let slot = MockCluster::slot(&key);
+    mocks.begin_migration(slot..=slot, 1);
+    let pops = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.blocking_query::<(String, String)>(["BLPOP", &key, "0"]).await }
+    });
+    while mocks.calls(1, "blpop") == 0 {
+        tokio::task::yield_now().await;
+    }
+    mocks.freeze(1);
+    advance(limit, 100).await;
+    assert!(!pops.is_finished());
+    mocks.thaw(1);
+    mocks.finish_migration(slot..=slot);
+    cluster.command(["RPUSH", &key, "job"]).await.expect("pushed");
+    assert_eq!(pops.await.expect("no panic").expect("popped").1, "job");
+}
