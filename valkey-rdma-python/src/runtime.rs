@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::process;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -202,6 +202,31 @@ fn poll_unless_exiting<T>(
     }
     let _entered = handle.enter();
     future.poll(cx)
+}
+
+/// Polls a future once, without a waker, and with Python's lock held: no lock that it takes is held by a thread that waits for Python's.
+///
+/// # Errors
+/// ClosedError once Python exits.
+pub(crate) fn poll_once<T>(
+    py: Python<'_>,
+    handle: &Handle,
+    future: Pin<&mut impl Future<Output = T>>,
+) -> PyResult<Poll<T>> {
+    let exiting = loop {
+        match EXITING.try_read() {
+            Ok(exiting) => break exiting,
+            Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+            // A thread that forks has it, and may need Python's lock to go on.
+            Err(TryLockError::WouldBlock) => py.detach(|| drop(EXITING.read())),
+        }
+    };
+    if *exiting {
+        drop(exiting);
+        return Err(Failure::Exiting.raise(py));
+    }
+    let _entered = handle.enter();
+    Ok(future.poll(&mut Context::from_waker(Waker::noop())))
 }
 
 fn sleep_until_the_end() -> ! {
