@@ -32,6 +32,10 @@ class ConnectError(Error, ConnectionError):
     code: str | None = None
 
 
+class ConnectTimeoutError(ConnectError, TimeoutError):
+    """No usable connection could be made in time."""
+
+
 class LostError(Error, ConnectionError):
     """The connection ended before the reply arrived. Commands that read are sent again instead, up to ``retries`` times."""
 
