@@ -187,11 +187,9 @@ def test_a_client_is_made_again_from_the_arguments_of_its_pool(library, url):
 class Sentinel:
     """Answers what client libraries ask a Sentinel: the address of one primary."""
 
-    def __init__(self, port):
-        self.reply = [
-            *(["name", "mymaster", "ip", "127.0.0.1", "port", str(port), "flags", "master"]),
-            *(["num-slaves", "0", "num-other-sentinels", "0"]),
-        ]
+    def __init__(self, host, port):
+        address = ["name", "mymaster", "ip", host, "port", str(port)]
+        self.reply = [*address, "flags", "master", "num-slaves", "0", "num-other-sentinels", "0"]
 
     async def __call__(self, reader, writer):
         encoded = "".join(f"${len(word)}\r\n{word}\r\n" for word in self.reply)
@@ -218,7 +216,8 @@ def sentinel(url):
     ready, ports = threading.Event(), []
 
     async def serve():
-        server = await asyncio.start_server(Sentinel(arguments(url)["port"]), "127.0.0.1", 0)
+        given = arguments(url)
+        server = await asyncio.start_server(Sentinel(given["host"], given["port"]), "127.0.0.1", 0)
         ports.extend([server.sockets[0].getsockname()[1], asyncio.get_running_loop(), asyncio.Event()])
         ready.set()
         async with server:

@@ -62,7 +62,7 @@ class Redis(BridgedClient, redis.Redis):
     _connection_class, _theirs, _their_scheme = RdmaConnection, redis.Redis, "redis"
 
 
-class AsyncRedis(BridgedClient, redis.asyncio.Redis):
+class AsyncRedis(BridgedClient, redis.asyncio.Redis):  # type: ignore[misc]
     """As ``Redis``, for asyncio."""
 
     _connection_class, _theirs, _their_scheme = AsyncRdmaConnection, redis.asyncio.Redis, "redis"

@@ -15,13 +15,13 @@ import rq.worker
 __all__ = ["SpawnWorker"]
 
 
-class SpawnWorker(rq.worker.SpawnWorker):  # type: ignore[misc]
+class SpawnWorker(rq.worker.SpawnWorker):
     """RQ's ``SpawnWorker``, for connections of any class. RQ's own gives its children ``redis.Redis(**arguments)``: that is a connection
     over TCP, or an error for arguments such as ``scheme``."""
 
     def fork_work_horse(self, job: Any, queue: Any) -> None:
         # Other threads use this worker and its connection meanwhile: a copy of it is what RQ describes to the child.
-        described = copy.copy(self)
+        described: Any = copy.copy(self)
         pool = _PoolInChild(self.connection)
         described.connection = SimpleNamespace(
             connection_pool=SimpleNamespace(

@@ -53,7 +53,7 @@ class Valkey(BridgedClient, valkey.Valkey):
     _connection_class, _theirs, _their_scheme = RdmaConnection, valkey.Valkey, "valkey"
 
 
-class AsyncValkey(BridgedClient, valkey.asyncio.Valkey):
+class AsyncValkey(BridgedClient, valkey.asyncio.Valkey):  # type: ignore[misc]
     """As ``Valkey``, for asyncio."""
 
     _connection_class, _theirs, _their_scheme = AsyncRdmaConnection, valkey.asyncio.Valkey, "valkey"
