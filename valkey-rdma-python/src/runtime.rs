@@ -34,6 +34,7 @@ pub(crate) fn current() -> MutexGuard<'static, Option<OfProcess>> {
 /// # Errors
 /// ClosedError once Python exits.
 pub(crate) fn handle(py: Python<'_>) -> PyResult<Handle> {
+    wait_for_forks(py);
     let mut current = current();
     if let Some(running) = current.as_ref().filter(|running| running.process == process::id()) {
         return Ok(running.runtime.handle().clone());
@@ -204,7 +205,15 @@ fn poll_unless_exiting<T>(
     future.poll(cx)
 }
 
-/// Polls a future once, without a waker, and with Python's lock held: no lock that it takes is held by a thread that waits for Python's.
+/// Waits until no thread forks. None begins to before this one gives Python's lock away: from here on until then it may take the locks
+/// that forking holds. The thread that forks may need Python's lock while it holds them, because other modules have code that runs then.
+pub(crate) fn wait_for_forks(py: Python<'_>) {
+    while let Err(TryLockError::WouldBlock) = EXITING.try_read() {
+        py.detach(|| drop(EXITING.read()));
+    }
+}
+
+/// Polls a future once, without a waker, and with Python's lock held.
 ///
 /// # Errors
 /// ClosedError once Python exits.
@@ -213,14 +222,9 @@ pub(crate) fn poll_once<T>(
     handle: &Handle,
     future: Pin<&mut impl Future<Output = T>>,
 ) -> PyResult<Poll<T>> {
-    let exiting = loop {
-        match EXITING.try_read() {
-            Ok(exiting) => break exiting,
-            Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
-            // A thread that forks has it, and may need Python's lock to go on.
-            Err(TryLockError::WouldBlock) => py.detach(|| drop(EXITING.read())),
-        }
-    };
+    wait_for_forks(py);
+    // At exit, other threads hold it for moments, without Python's lock.
+    let exiting = EXITING.read().unwrap_or_else(PoisonError::into_inner);
     if *exiting {
         drop(exiting);
         return Err(Failure::Exiting.raise(py));
