@@ -12,7 +12,7 @@ use valkey_rdma_client::{Backoff, Command};
 use crate::async_subscriber::AsyncSubscriber;
 use crate::engine::Engine;
 use crate::errors::Failure;
-use crate::event_loop::{Cancelled, EventLoop};
+use crate::event_loop::{Cancelled, EndOnDrop, EventLoop};
 use crate::local::Local;
 use crate::options::Options;
 use crate::registration::Registration;
@@ -22,6 +22,10 @@ use crate::transfer::Fit;
 use crate::{arguments, batch, describe, memory, reply};
 
 /// A client for asyncio: ``client = await AsyncClient.connect(url)``. Its methods start their operation at once and return a future.
+///
+/// Commands and pipelines run in the order of the calls, without an await between them: on its one connection, as long as that is not
+/// lost. There is no order between ``connections`` if there are several, between the nodes of a cluster, and between these calls and those
+/// that have connections of their own: with buffers, ``blocking_command``, ``subscriber``.
 ///
 /// It belongs to the loop that was running in ``connect``. Cancelled calls with buffers, and cancelled blocking commands, stop, and
 /// close their connection: when the await returns, the buffers are free. A value that was being set may be set. Other cancelled calls
@@ -45,11 +49,17 @@ impl AsyncClient {
         let handle = runtime::handle(py)?;
         let event_loop = EventLoop::running(py)?;
         let (theirs, ours) = (event_loop.clone_ref(py), handle.clone());
-        let connected = Connecting(Some(event_loop.clone_ref(py)));
-        EventLoop::start(event_loop.bind(py), &handle, Cancelled::Stops, connect, move |py, engine| {
-            connected.succeeded();
-            finish(Self { engine: Local::new(engine), event_loop: theirs, handle: ours }, py)
-        })
+        let unless_made = EndOnDrop::new(event_loop.clone_ref(py));
+        EventLoop::start_in_background(
+            event_loop.bind(py),
+            &handle,
+            Cancelled::Stops,
+            connect,
+            move |py, engine| {
+                unless_made.forget();
+                finish(Self { engine: Local::new(engine), event_loop: theirs, handle: ours }, py)
+            },
+        )
     }
 
     fn engine(&self, py: Python<'_>) -> PyResult<Arc<Engine>> {
@@ -148,7 +158,7 @@ impl AsyncClient {
         let arguments = arguments.collect::<PyResult<Vec<_>>>()?;
         let limit = arguments::limit(timeout)?;
         let event_loop = self.event_loop.bind(py);
-        EventLoop::start(
+        EventLoop::start_in_background(
             event_loop,
             &self.handle,
             Cancelled::Stops,
@@ -267,7 +277,8 @@ impl AsyncClient {
         let engine = self.engine(py)?;
         let (event_loop, handle) = (self.event_loop.clone_ref(py), self.handle.clone());
         let open = async move { Ok(engine.server.subscriber().await?) };
-        self.start(py, open, move |py, opened| {
+        let own = self.event_loop.bind(py);
+        EventLoop::start_in_background(own, &self.handle, Cancelled::GoesOn, open, move |py, opened| {
             AsyncSubscriber::new(opened, event_loop, handle).into_py_any(py)
         })
     }
@@ -313,23 +324,6 @@ impl Drop for AsyncClient {
     fn drop(&mut self) {
         if self.engine.here().is_some() {
             self.event_loop.get().end();
-        }
-    }
-}
-
-/// Ends the loop's watching, unless the client was made.
-struct Connecting(Option<Py<EventLoop>>);
-
-impl Connecting {
-    fn succeeded(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Connecting {
-    fn drop(&mut self) {
-        if let Some(event_loop) = &self.0 {
-            event_loop.get().end();
         }
     }
 }

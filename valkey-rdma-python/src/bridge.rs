@@ -1,38 +1,71 @@
-//! `connect_socket`: a connection as a file descriptor, for clients that speak RESP themselves.
+//! `check_url`, `connect_socket` and its form for asyncio: a connection as a file descriptor, for clients that speak RESP themselves.
 
-use std::os::fd::IntoRawFd;
+use std::io;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use pyo3::exceptions::PyOSError;
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
-use valkey_rdma_client::{ByteStream, Config, Dialer, Error};
+use valkey_rdma_client::{ByteStream, Config, Dialer};
 
 use crate::errors::Failure;
+use crate::event_loop::{Cancelled, EndOnDrop, EventLoop};
 use crate::runtime;
+
+/// Raises UrlError if the URL of a server is invalid. Connects to nothing.
+#[pyfunction]
+pub(crate) fn check_url(py: Python<'_>, url: &str) -> PyResult<()> {
+    let checked = Dialer::new(url, &Config::default()).map(drop);
+    checked.map_err(|error| Failure::from(error).raise(py))
+}
 
 /// Connects to the server of a URL and returns one end of a Unix socket pair, which stands for the connection: its bytes are the
 /// server's. Nothing is logged in. The caller closes it.
 #[pyfunction]
 pub(crate) fn connect_socket(py: Python<'_>, url: String) -> PyResult<i32> {
     let handle = runtime::handle(py)?;
-    let dial = async {
-        let dialer = Dialer::new(url.as_str(), &Config::default())?;
-        dialer.dial().await
-    };
-    let dialed: Result<ByteStream, Error> = runtime::wait(py, &handle, dial)?;
-    let stream = dialed.map_err(|error| Failure::from(error).raise(py))?;
-    let (near, far) = UnixStream::pair().map_err(PyOSError::new_err)?;
-    far.set_nonblocking(true).map_err(PyOSError::new_err)?;
+    let connected = runtime::wait(py, &handle, connect(url))?.map_err(|failure| failure.raise(py))?;
+    Ok(connected?.into_raw_fd())
+}
+
+/// As ``connect_socket``, for asyncio: returns a future of the descriptor. Cancelling it ends the attempt.
+#[pyfunction]
+pub(crate) fn connect_socket_async(py: Python<'_>, url: String) -> PyResult<Bound<'_, PyAny>> {
+    let handle = runtime::handle(py)?;
+    let event_loop = EventLoop::running(py)?;
+    let only_call = EndOnDrop::new(event_loop.clone_ref(py));
+    let event_loop = event_loop.bind(py);
+    EventLoop::start_in_background(
+        event_loop,
+        &handle,
+        Cancelled::Stops,
+        connect(url),
+        move |py, connected| {
+            drop(only_call);
+            connected?.into_raw_fd().into_py_any(py)
+        },
+    )
+}
+
+/// Connects, and begins to copy between the connection and a socket pair, of which it returns the near end.
+async fn connect(url: String) -> Result<io::Result<OwnedFd>, Failure> {
+    let stream = Dialer::new(url.as_str(), &Config::default())?.dial().await?;
+    Ok(copying(stream))
+}
+
+fn copying(stream: ByteStream) -> io::Result<OwnedFd> {
+    let (near, far) = UnixStream::pair()?;
+    far.set_nonblocking(true)?;
     // The copying runs on this module's own threads, which a forked child has of its own.
-    handle.spawn(async move {
+    tokio::spawn(async move {
         // An error ends both sides, which is what the caller sees.
         let _ = pump(far, stream).await;
     });
-    Ok(near.into_raw_fd())
+    Ok(near.into())
 }
 
-async fn pump(socket: UnixStream, mut stream: ByteStream) -> std::io::Result<()> {
+async fn pump(socket: UnixStream, mut stream: ByteStream) -> io::Result<()> {
     let mut socket = tokio::net::UnixStream::from_std(socket)?;
     let copied = copy_bidirectional_with_sizes(&mut socket, &mut stream, BUFFER, BUFFER).await;
     stream.shutdown().await?;

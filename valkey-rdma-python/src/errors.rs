@@ -1,10 +1,11 @@
 //! Errors of the Rust client as Python exceptions, which `valkey_rdma/errors.py` defines.
 
+use std::io;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use valkey_rdma_client::{ClusterError, Error, Fate, LostCause, ServerError};
+use valkey_rdma_client::{ClusterError, ConnectCause, Error, Fate, LostCause, ServerError};
 
 /// A failed operation.
 #[derive(Debug)]
@@ -70,6 +71,7 @@ impl Failure {
     fn class(&self) -> &'static str {
         match self {
             Self::Client(Error::Endpoint(_)) => "UrlError",
+            Self::Client(Error::Connect(error)) if is_late(error.cause()) => "ConnectTimeoutError",
             Self::Client(Error::Connect(_)) => "ConnectError",
             Self::Client(Error::Server(_) | Error::Aborted(_)) => "ServerError",
             // The client was closed while the call was on its way.
@@ -102,12 +104,39 @@ impl Failure {
         {
             exception.setattr("code", &server.code)?;
         }
+        if let Self::Client(Error::Connect(error)) = self
+            && let Some(number) = errno(error.cause())
+        {
+            exception.setattr("errno", number)?;
+        }
         Ok(exception)
     }
 
     pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
         self.exception(py).map_or_else(|error| error, PyErr::from_value)
     }
+}
+
+/// True if a connect ran out of time.
+fn is_late(cause: &ConnectCause) -> bool {
+    match cause {
+        ConnectCause::Deadline { .. } => true,
+        ConnectCause::Io(error) => error.kind() == io::ErrorKind::TimedOut,
+        ConnectCause::Fallback { tcp, .. } => is_late(tcp),
+        _ => false,
+    }
+}
+
+/// The number that the operating system gave to what failed.
+fn errno(cause: &ConnectCause) -> Option<i32> {
+    let error: &(dyn std::error::Error + 'static) = match cause {
+        ConnectCause::Resolve(error) | ConnectCause::Io(error) => &**error,
+        ConnectCause::Device(error) => &**error,
+        ConnectCause::Fallback { tcp, .. } => return errno(tcp),
+        _ => return None,
+    };
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    chain.filter_map(|error| error.downcast_ref::<io::Error>()).find_map(io::Error::raw_os_error)
 }
 
 /// The module of the exceptions. It is imported with this one: while Python exits, nothing can be imported.
@@ -120,6 +149,10 @@ pub(crate) fn classes(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
 /// The text of an error of the Rust client. Where it advises a function of that client, the advice is what Python has instead.
 fn client_text(error: &Error) -> String {
     let text = format!("{error:#}");
+    // What a Rust program can do instead stands in parentheses.
+    if let (Error::Endpoint(_), Some((why, _))) = (error, text.split_once(" (a Rust program")) {
+        return why.to_owned();
+    }
     let has_advice = match error {
         Error::Refused(_) | Error::Cluster(ClusterError::NoRoute { .. }) => true,
         // The rest is the server's own text.

@@ -80,6 +80,22 @@ pub(crate) enum Cancelled {
     Stops,
 }
 
+impl Cancelled {
+    fn of(self, task: AbortHandle) -> Cancel {
+        match self {
+            Self::GoesOn => Cancel::Nothing,
+            Self::Stops => Cancel::Abort(task),
+        }
+    }
+}
+
+/// Where an operation is polled for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begins {
+    Here,
+    InBackground,
+}
+
 impl EventLoop {
     /// For the running loop.
     ///
@@ -111,7 +127,9 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Starts an operation on the background threads. Returns a future of the loop for its result.
+    /// Starts an operation. Returns a future of the loop for its result.
+    ///
+    /// The calling thread takes the operation to where it first waits: commands are queued in the order of the calls.
     pub(crate) fn start<'py, T: Send + 'static>(
         slf: &Bound<'py, Self>,
         handle: &Handle,
@@ -120,13 +138,23 @@ impl EventLoop {
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
         let future = slf.get().asyncio.bind(slf.py()).call_method0("create_future")?;
-        Self::begin(slf, handle, future, operation, convert, |task| match cancelled {
-            Cancelled::GoesOn => Cancel::Nothing,
-            Cancelled::Stops => Cancel::Abort(task),
-        })
+        Self::begin(slf, handle, future, Begins::Here, operation, convert, |task| cancelled.of(task))
     }
 
-    /// As [`start`](Self::start), for an operation that uses memory of the program. When the future is cancelled, the operation does not
+    /// As [`start`](Self::start), on the background threads from the beginning: for what may take its time before it first waits,
+    /// such as connecting.
+    pub(crate) fn start_in_background<'py, T: Send + 'static>(
+        slf: &Bound<'py, Self>,
+        handle: &Handle,
+        cancelled: Cancelled,
+        operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let future = slf.get().asyncio.bind(slf.py()).call_method0("create_future")?;
+        Self::begin(slf, handle, future, Begins::InBackground, operation, convert, |task| cancelled.of(task))
+    }
+
+    /// As [`start_in_background`](Self::start_in_background), for an operation that uses memory of the program. When the future is cancelled, the operation does not
     /// use it any more.
     pub(crate) fn start_transfer<'py, T: Send + 'static, F>(
         slf: &Bound<'py, Self>,
@@ -150,13 +178,16 @@ impl EventLoop {
             drop(running);
             done
         };
-        Self::begin(slf, handle, future, operation, convert, |_| Cancel::Stop { stop, ended })
+        let cancel = |_| Cancel::Stop { stop, ended };
+        // It may copy large values: not on the loop's thread.
+        Self::begin(slf, handle, future, Begins::InBackground, operation, convert, cancel)
     }
 
     fn begin<'py, T: Send + 'static>(
         slf: &Bound<'py, Self>,
         handle: &Handle,
         future: Bound<'py, PyAny>,
+        begins: Begins,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
         cancel: impl FnOnce(AbortHandle) -> Cancel,
@@ -166,17 +197,22 @@ impl EventLoop {
         let this = slf.get();
         let number = this.next.fetch_add(1, Ordering::Relaxed);
         let shared = this.shared.clone();
-        let task = handle.spawn(async move {
+        let mut operation = Box::pin(async move {
             let result = operation.await;
             let result = result.map(|value| Box::new(move |py: Python<'_>| convert(py, value)) as Convert);
             shared.completions.push((number, result));
         });
-        let cancel = cancel(task.abort_handle());
-        let done = || Bound::new(slf.py(), Done { number, of: slf.clone().unbind() });
+        let done = match begins {
+            Begins::Here => runtime::poll_once(slf.py(), handle, operation.as_mut())?.is_ready(),
+            Begins::InBackground => false,
+        };
+        // A task is polled when it is new, whatever woke the operation in between.
+        let cancel = if done { Cancel::Nothing } else { cancel(handle.spawn(operation).abort_handle()) };
+        let at_end = || Bound::new(slf.py(), Done { number, of: slf.clone().unbind() });
         match cancel {
             Cancel::Nothing => {}
-            Cancel::Abort(_) => drop(future.call_method1("add_done_callback", (done()?,))?),
-            Cancel::Stop { .. } => future.setattr("_stop", done()?)?,
+            Cancel::Abort(_) => drop(future.call_method1("add_done_callback", (at_end()?,))?),
+            Cancel::Stop { .. } => future.setattr("_stop", at_end()?)?,
         }
         this.pending().insert(number, Pending { future: future.clone().unbind(), cancel });
         Ok(future)
@@ -216,6 +252,28 @@ impl EventLoop {
             self.asyncio.call_method1(py, "remove_reader", (self.shared.completions.fd(),))?;
         }
         Ok(())
+    }
+}
+
+/// Ends the loop's watching when it is dropped.
+pub(crate) struct EndOnDrop(Option<Py<EventLoop>>);
+
+impl EndOnDrop {
+    pub(crate) fn new(event_loop: Py<EventLoop>) -> Self {
+        Self(Some(event_loop))
+    }
+
+    /// The loop goes on watching.
+    pub(crate) fn forget(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        if let Some(event_loop) = &self.0 {
+            event_loop.get().end();
+        }
     }
 }
 

@@ -57,7 +57,7 @@ mod _native {
     #[pymodule_export]
     use super::async_subscriber::AsyncSubscriber;
     #[pymodule_export]
-    use super::bridge::connect_socket;
+    use super::bridge::{check_url, connect_socket, connect_socket_async};
     #[pymodule_export]
     use super::client::{Client, Pipeline};
     #[pymodule_export]

@@ -15,6 +15,8 @@ use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi::{Py_ssize_t, PyObject};
 use pyo3::prelude::*;
 
+use crate::runtime::wait_for_forks;
+
 /// Python's `Py_buffer`.
 ///
 /// Source: `Include/cpython/object.h` of Python 3.10, `Include/pybuffer.h` of later ones.
@@ -97,6 +99,7 @@ impl Memory {
             return Err(PyTypeError::new_err(OBJECTS));
         }
         if purpose != Use::Keep && !memory.is_empty() {
+            wait_for_forks(object.py());
             memory.claim = claims().claim(memory.range(), purpose);
             if memory.claim.is_none() {
                 drop(memory);
@@ -198,7 +201,8 @@ fn released() -> MutexGuard<'static, Vec<Released>> {
 }
 
 /// Releases the memory of operations that have ended. Every entry point calls it.
-pub(crate) fn release_all(_attached: Python<'_>) {
+pub(crate) fn release_all(py: Python<'_>) {
+    wait_for_forks(py);
     let views = std::mem::take(&mut *released());
     for mut view in views {
         // SAFETY: filled by a successful `PyObject_GetBuffer` and released once; the interpreter is attached.

@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::process;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -34,6 +34,7 @@ pub(crate) fn current() -> MutexGuard<'static, Option<OfProcess>> {
 /// # Errors
 /// ClosedError once Python exits.
 pub(crate) fn handle(py: Python<'_>) -> PyResult<Handle> {
+    wait_for_forks(py);
     let mut current = current();
     if let Some(running) = current.as_ref().filter(|running| running.process == process::id()) {
         return Ok(running.runtime.handle().clone());
@@ -202,6 +203,34 @@ fn poll_unless_exiting<T>(
     }
     let _entered = handle.enter();
     future.poll(cx)
+}
+
+/// Waits until no thread forks. None begins to before this one gives Python's lock away: from here on until then it may take the locks
+/// that forking holds. The thread that forks may need Python's lock while it holds them, because other modules have code that runs then.
+pub(crate) fn wait_for_forks(py: Python<'_>) {
+    while let Err(TryLockError::WouldBlock) = EXITING.try_read() {
+        py.detach(|| drop(EXITING.read()));
+    }
+}
+
+/// Polls a future once, without a waker, and with Python's lock held.
+///
+/// # Errors
+/// ClosedError once Python exits.
+pub(crate) fn poll_once<T>(
+    py: Python<'_>,
+    handle: &Handle,
+    future: Pin<&mut impl Future<Output = T>>,
+) -> PyResult<Poll<T>> {
+    wait_for_forks(py);
+    // At exit, other threads hold it for moments, without Python's lock.
+    let exiting = EXITING.read().unwrap_or_else(PoisonError::into_inner);
+    if *exiting {
+        drop(exiting);
+        return Err(Failure::Exiting.raise(py));
+    }
+    let _entered = handle.enter();
+    Ok(future.poll(&mut Context::from_waker(Waker::noop())))
 }
 
 fn sleep_until_the_end() -> ! {

@@ -24,6 +24,55 @@ async def test_many_tasks_share_a_client(url, key):
         await asyncio.gather(*(work(number) for number in range(300)))
 
 
+async def test_calls_run_in_their_order_without_an_await_between(url, key):
+    async with await AsyncClient.connect(url) as client:
+        await take_turns(client, key)
+
+
+async def take_turns(client, key):
+    """Calls of all kinds, each of which would be seen out of its turn."""
+    for number in range(300):
+        await asyncio.gather(client.command("SET", key, "old"), client.command("SET", key, "new"))
+        assert await client.command("GET", key) == b"new"
+        calls = [
+            client.command("RPUSH", key + "list", 0),
+            client.pipeline().command("RPUSH", key + "list", 1).command("RPUSH", key + "list", 2).execute(),
+            client.exists_many([key + "list"]),
+            client.command("RPUSH", key + "list", 3),
+            client.delete_many([key]),
+            client.exists_many([key]),
+            client.command("SET", key, number),
+            client.command("LRANGE", key + "list", 0, -1),
+            client.command("DEL", key + "list"),
+        ]
+        replies = await asyncio.gather(*calls)
+        assert replies == [1, [2, 3], [True], 4, [True], [False], b"OK", [b"0", b"1", b"2", b"3"], 1]
+
+
+async def test_subscriptions_change_in_the_order_of_the_calls(url, key):
+    async with await AsyncClient.connect(url) as client:
+        subscriber = await client.subscriber()
+        for _ in range(100):
+            calls = subscriber.subscribe(key), subscriber.unsubscribe(key), subscriber.subscribe(key)
+            await asyncio.gather(*calls, subscriber.unsubscribe(key))
+        assert await client.command("PUBLISH", key, "nobody listens") == 0
+        events = [subscriber.next() for _ in range(3)]
+        await subscriber.subscribe(key)
+        await client.pipeline().command("PUBLISH", key, 0).command("PUBLISH", key, 1).command("PUBLISH", key, 2).execute()
+        assert {event["payload"] for event in await asyncio.gather(*events)} == {b"0", b"1", b"2"}
+        await subscriber.close()
+
+
+async def test_closing_waits_for_calls_that_were_made_before(url, key):
+    client = await AsyncClient.connect(url)
+    calls = [client.command("INCR", key) for _ in range(10)]
+    closing = client.close()
+    with pytest.raises(valkey_rdma.ClosedError):
+        client.command("INCR", key)
+    await closing
+    assert await asyncio.gather(*calls) == [*range(1, 11)]
+
+
 async def test_weak_references(url, key):
     async with await AsyncClient.connect(url) as client:
         subscriber = await client.subscriber()

@@ -309,6 +309,16 @@ async def test_asyncio(cluster_urls, keys, key):
         client.command("PING")
 
 
+async def test_asyncio_calls_for_a_key_run_in_their_order(cluster_urls, key):
+    async with await AsyncClusterClient.connect(cluster_urls) as cluster:
+        for number in range(200):
+            calls = [cluster.command("RPUSH", key, each) for each in range(3)]
+            calls.append(cluster.pipeline().command("RPUSH", key, 3).command("LRANGE", key, 0, -1).execute())
+            calls += [cluster.command("DEL", key), cluster.exists_many([key]), cluster.command("RPUSH", key, number)]
+            replies = await asyncio.gather(*calls, cluster.delete_many([key]))
+            assert replies == [1, 2, 3, [4, [b"0", b"1", b"2", b"3"]], 1, [False], 1, [True]]
+
+
 async def test_asyncio_connecting_fails_as_it_should():
     with pytest.raises(valkey_rdma.ConnectError):
         await AsyncClusterClient.connect(["valkey://127.0.0.1:1"])

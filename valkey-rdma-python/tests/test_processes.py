@@ -82,6 +82,43 @@ def test_a_forked_child_makes_its_own_client(url):
         assert run(FORK, url) == ["parent and children"]
 
 
+# Other modules have code that runs at a fork, before ours and after it: logging has, which asyncio imports. It may give Python's lock away.
+FORK_BESIDE_LOOPS = """
+import asyncio, os, sys, threading, time, warnings
+warnings.simplefilter("ignore")
+from valkey_rdma import AsyncClient, Client
+os.register_at_fork(before=lambda: time.sleep(0.001))
+
+async def work():
+    async with await AsyncClient.connect(sys.argv[1]) as client:
+        buffer = bytearray(100)
+        while not stop:
+            await asyncio.gather(*[client.command("PING") for _ in range(20)], client.get_into("none", buffer))
+
+def connect():
+    while not stop:
+        Client(sys.argv[1]).close()
+
+stop = []
+threads = [threading.Thread(target=lambda: asyncio.run(work())) for _ in range(2)] + [threading.Thread(target=connect)]
+[thread.start() for thread in threads]
+for _ in range(200):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+stop.append(True)
+[thread.join() for thread in threads]
+print("done")
+"""
+
+
+def test_forks_beside_loops_that_make_calls(url):
+    if url.startswith("rdma://"):
+        pytest.skip("a child of a process that has used RDMA cannot")
+    assert run(FORK_BESIDE_LOOPS, url) == ["done"]
+
+
 WITHOUT_DESCRIPTORS = """
 import os, resource, sys, threading
 from valkey_rdma import Client

@@ -67,7 +67,7 @@ async def test_no_server_for_asyncio(library):
 def test_sentinels_are_refused_with_what_to_do(library, hosts):
     url = f"rdma+sentinel://{hosts}/mymaster"
     for make in (library.from_url, library.async_from_url, lambda _: library.RdmaConnection(scheme="rdma+sentinel")):
-        with pytest.raises(valkey_rdma.UrlError, match="discover_master") as raised:
+        with pytest.raises(valkey_rdma.UrlError, match="master_for") as raised:
             make(url)
         assert raised.value.fate == "not-sent"
 

@@ -1,4 +1,4 @@
-"""What the connection classes for redis-py and valkey-py share."""
+"""What the connection classes and clients for redis-py and valkey-py share."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from ._native import connect_socket
-from .errors import Error, UrlError
+from ._native import check_url, connect_socket, connect_socket_async
+from .errors import ConnectTimeoutError, Error, UrlError
+
+#: The options of a URL that are the bridge's. All others are the client library's.
+OPTIONS = frozenset(["timeout", "rx_size", "device", "gid", "source", "poll", "fallback", "rdma_port"])
 
 
 class Bridged:
@@ -25,18 +28,36 @@ class Bridged:
     socket_timeout: float | None
 
     def __init__(self, *args: Any, scheme: str = "rdma", options: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        refuse_sentinels(scheme)
+        check(scheme, options)
         self.scheme = scheme
         self.options = dict(options or {})
-        super().__init__(*args, **kwargs)
+        try:
+            super().__init__(*args, **kwargs)
+        except TypeError as error:
+            # The pool of the other library passes arguments of its own.
+            raise TypeError(
+                f"{error}: this is {type(self).__module__}.{type(self).__name__}, which takes what the Connection of its library takes, "
+                "scheme and options; classes of valkey_rdma.redis_py are for redis-py, those of valkey_rdma.valkey_py for valkey-py"
+            ) from error
 
     def _url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         options = dict(self.options)
-        if self.socket_connect_timeout is not None:
-            options.setdefault("timeout", f"{max(1, round(self.socket_connect_timeout * 1000))}ms")
-        query = f"?{urlencode(options)}" if options else ""
-        return f"{self.scheme}://{host}:{self.port}{query}"
+        limit = self.socket_connect_timeout
+        if limit is not None:
+            if limit <= 0:
+                raise ConnectTimeoutError(
+                    f"no connection can be made within socket_connect_timeout={limit}: give more, or None for the URL's own timeout"
+                )
+            options.setdefault("timeout", f"{max(1, round(limit * 1000))}ms")
+        return f"{self.scheme}://{host}:{self.port}{query(options)}"
+
+    def _error_message(self, error: BaseException) -> str:
+        """The text of the client library's ``ConnectionError``, with the number of the operating system's error where it has one."""
+        if not isinstance(error, Error):
+            return super()._error_message(error)  # type: ignore[misc, no-any-return]
+        number = getattr(error, "errno", None)
+        return str(error) if number is None else str(error).replace("cannot connect", f"Error {number} connecting", 1)
 
     def connect(self) -> None:
         with ours_as_cause():
@@ -60,19 +81,59 @@ class AsyncBridged(Bridged):
             await super(Bridged, self).connect()  # type: ignore[misc]
 
     async def _connect(self) -> None:  # type: ignore[override]
-        connecting = asyncio.get_running_loop().run_in_executor(None, connect_socket, self._url())
+        connecting = connect_socket_async(self._url())
         try:
-            descriptor = await asyncio.shield(connecting)
+            descriptor = await connecting
         except asyncio.CancelledError:
-            connecting.add_done_callback(_close)
+            # The connection may have come in the loop's turn in which its task was cancelled.
+            if not connecting.cancelled() and connecting.exception() is None:
+                os.close(connecting.result())
             raise
         self._reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
 
 
-def _close(connecting: "asyncio.Future[int]") -> None:
-    """Closes a connection that is not wanted any more."""
-    if not connecting.cancelled() and connecting.exception() is None:
-        os.close(connecting.result())
+class BridgedClient:
+    """A client of the library whose pool has connections of this package. It takes ``scheme`` and ``options`` as they do, and every
+    other argument of the library's own client.
+    """
+
+    _connection_class: type
+    #: The library's client, and the scheme of its URLs.
+    _theirs: Any
+    _their_scheme: str
+
+    def __init__(
+        self,
+        *args: Any,
+        scheme: str = "rdma",
+        options: dict[str, Any] | None = None,
+        connection_pool: Any = None,
+        single_connection_client: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        own_pool = connection_pool is None
+        if own_pool:
+            check(scheme, options)
+            if kwargs.get("ssl") or kwargs.get("unix_socket_path"):
+                raise UrlError("TLS and Unix sockets are not supported over RDMA: leave ssl and unix_socket_path out")
+            # The library's client knows the defaults of all arguments. It connects nothing.
+            connection_pool = self._theirs(*args, **kwargs).connection_pool
+            connection_pool.connection_class = self._connection_class
+            connection_pool.connection_kwargs.update(scheme=scheme, options=options)
+        super().__init__(  # type: ignore[call-arg]
+            connection_pool=connection_pool, single_connection_client=single_connection_client
+        )
+        self.auto_close_connection_pool = own_pool
+
+    @classmethod
+    def from_url(cls, url: str, **kwargs: Any) -> Any:
+        """A client for a URL of this package, such as ``rdma://user:password@10.0.0.7:6379/0?rx_size=1048576``. Options that are not
+        this package's are the library's, as in ``?decode_responses=True``."""
+        scheme, theirs, options = split_url(url, cls._their_scheme)
+        options |= kwargs.pop("options", None) or {}
+        ours = {"connection_class": cls._connection_class, "scheme": kwargs.pop("scheme", scheme), "options": options}
+        check(ours["scheme"], options)
+        return super().from_url(theirs, **ours, **kwargs)  # type: ignore[misc]
 
 
 @contextlib.contextmanager
@@ -86,17 +147,29 @@ def ours_as_cause() -> Iterator[None]:
         raise
 
 
-def refuse_sentinels(scheme: str) -> None:
-    """Raises ``UrlError`` for the scheme of a URL that names Sentinels: the bridge connects to one address."""
+def check(scheme: str, options: dict[str, Any] | None) -> None:
+    """Raises ``UrlError`` if no connection could have them."""
     if scheme.endswith("+sentinel"):
         raise UrlError(
-            f"{scheme}:// cannot be used with redis-py and valkey-py: give the address of a server, such as rdma://host:port, which their "
-            "Sentinel(...).discover_master(service) finds; valkey_rdma.Client takes this URL, and follows failovers"
+            f"{scheme}:// cannot be used with redis-py and valkey-py: give the address of a server, such as rdma://host:port, or their "
+            "Sentinel([...]).master_for(service, connection_class=SentinelRdmaConnection); valkey_rdma.Client takes this URL, and "
+            "follows failovers"
         )
+    check_url(f"{scheme}://localhost{query(options)}")
 
 
-def split_url(url: str) -> tuple[str, str, dict[str, str]]:
-    """The scheme of a URL, the URL as ``redis://`` without its options, and its options."""
+def query(options: dict[str, Any] | None) -> str:
+    """Options as the end of a URL."""
+    return f"?{urlencode(options)}" if options else ""
+
+
+def split_url(url: str, their_scheme: str) -> tuple[str, str, dict[str, Any]]:
+    """The scheme of a URL, the URL for the client library, and the options that are ours."""
     parts = urlsplit(url)
-    refuse_sentinels(parts.scheme)
-    return parts.scheme, f"redis://{parts.netloc}{parts.path}", dict(parse_qsl(parts.query))
+    options = dict(parse_qsl(parts.query))
+    theirs = {name: value for name, value in options.items() if name not in OPTIONS}
+    # What Client calls resp3 is 3 to them.
+    if "protocol" in theirs:
+        theirs["protocol"] = theirs["protocol"].removeprefix("resp")
+    ours: dict[str, Any] = {name: value for name, value in options.items() if name in OPTIONS}
+    return parts.scheme, f"{their_scheme}://{parts.netloc}{parts.path}{query(theirs)}", ours

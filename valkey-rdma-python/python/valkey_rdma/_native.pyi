@@ -27,8 +27,14 @@ Memory: TypeAlias = Buffer | _Array | _Tensor
 
 __version__: str
 
+def check_url(url: str) -> None:
+    """Raises ``UrlError`` if the URL of a server is invalid. Connects to nothing."""
+
 def connect_socket(url: str) -> int:
     """Connects to the server of a URL and returns one end of a Unix socket pair, which stands for the connection."""
+
+def connect_socket_async(url: str) -> Future[int]:
+    """As ``connect_socket``, for asyncio: returns a future of the descriptor. Cancelling it ends the attempt."""
 
 class Client:
     """A client whose calls wait for their replies, with Python's lock released. Any number of threads may share it."""
@@ -136,7 +142,8 @@ class Subscriber:
     ) -> None: ...
 
 class AsyncClient:
-    """A client for asyncio. Its methods start their operation at once and return a future."""
+    """A client for asyncio. Its methods start their operation at once and return a future. On its one connection, commands and pipelines
+    run in the order of the calls. There is no order between several ``connections``, and for calls with buffers."""
 
     @staticmethod
     def connect(

@@ -26,10 +26,14 @@ class UrlError(Error, ValueError):
 
 
 class ConnectError(Error, ConnectionError):
-    """No usable connection could be made."""
+    """No usable connection could be made. ``errno`` is the number of the operating system's error, if there was one."""
 
     #: The first word of the server's error, if it refused the login.
     code: str | None = None
+
+
+class ConnectTimeoutError(ConnectError, TimeoutError):
+    """No usable connection could be made within the ``timeout=`` of the URL."""
 
 
 class LostError(Error, ConnectionError):

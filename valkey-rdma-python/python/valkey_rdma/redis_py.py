@@ -5,7 +5,7 @@
 
     client = redis.from_url("redis://10.0.0.7:6379", connection_class=RdmaConnection)
 
-``from_url`` and ``async_from_url`` take URLs of this package instead.
+``Redis``, ``AsyncRedis``, ``from_url`` and ``async_from_url`` take URLs of this package instead.
 """
 
 from typing import Any
@@ -13,11 +13,22 @@ from typing import Any
 import redis
 import redis.asyncio
 import redis.asyncio.connection
+import redis.asyncio.sentinel
 import redis.connection
+import redis.sentinel
 
-from ._bridge import AsyncBridged, Bridged, ours_as_cause, split_url
+from ._bridge import AsyncBridged, Bridged, BridgedClient, ours_as_cause
 
-__all__ = ["AsyncRdmaConnection", "RdmaConnection", "async_from_url", "from_url"]
+__all__ = [
+    "AsyncRdmaConnection",
+    "AsyncRedis",
+    "AsyncSentinelRdmaConnection",
+    "RdmaConnection",
+    "Redis",
+    "SentinelRdmaConnection",
+    "async_from_url",
+    "from_url",
+]
 
 
 class RdmaConnection(Bridged, redis.connection.Connection):
@@ -37,21 +48,33 @@ class AsyncRdmaConnection(AsyncBridged, redis.asyncio.connection.Connection):
             await super().connect_check_health(*args, **kwargs)
 
 
-def from_url(url: str, **kwargs: Any) -> "redis.Redis":
+class SentinelRdmaConnection(RdmaConnection, redis.sentinel.SentinelManagedConnection):
+    """The ``connection_class`` of redis-py's ``Sentinel(...).master_for`` and ``slave_for``. The Sentinels are asked over TCP."""
+
+
+class AsyncSentinelRdmaConnection(AsyncRdmaConnection, redis.asyncio.sentinel.SentinelManagedConnection):
+    """The ``connection_class`` of ``master_for`` and ``slave_for`` of redis-py's asyncio ``Sentinel``."""
+
+
+class Redis(BridgedClient, redis.Redis):
+    """redis-py's client over RDMA. ``scheme`` and ``options`` are those of ``RdmaConnection``, all other arguments redis-py's."""
+
+    _connection_class, _theirs, _their_scheme = RdmaConnection, redis.Redis, "redis"
+
+
+class AsyncRedis(BridgedClient, redis.asyncio.Redis):  # type: ignore[misc]
+    """As ``Redis``, for asyncio."""
+
+    _connection_class, _theirs, _their_scheme = AsyncRdmaConnection, redis.asyncio.Redis, "redis"
+
+
+def from_url(url: str, **kwargs: Any) -> Redis:
     """A client for a URL such as ``rdma://user:password@10.0.0.7:6379/0?rx_size=1048576``."""
-    scheme, theirs, options = split_url(url)
-    return redis.Redis.from_url(
-        theirs, connection_class=RdmaConnection, scheme=scheme, options=options, **kwargs
-    )
+    client: Redis = Redis.from_url(url, **kwargs)
+    return client
 
 
-def async_from_url(url: str, **kwargs: Any) -> "redis.asyncio.Redis":
+def async_from_url(url: str, **kwargs: Any) -> AsyncRedis:
     """As ``from_url``, for asyncio."""
-    scheme, theirs, options = split_url(url)
-    return redis.asyncio.Redis.from_url(
-        theirs,
-        connection_class=AsyncRdmaConnection,
-        scheme=scheme,
-        options=options,
-        **kwargs,
-    )
+    client: AsyncRedis = AsyncRedis.from_url(url, **kwargs)
+    return client

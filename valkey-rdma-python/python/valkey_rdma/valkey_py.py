@@ -5,7 +5,7 @@
 
     client = valkey.from_url("valkey://10.0.0.7:6379", connection_class=RdmaConnection)
 
-``from_url`` and ``async_from_url`` take URLs of this package instead.
+``Valkey``, ``AsyncValkey``, ``from_url`` and ``async_from_url`` take URLs of this package instead.
 """
 
 from typing import Any
@@ -13,11 +13,22 @@ from typing import Any
 import valkey
 import valkey.asyncio
 import valkey.asyncio.connection
+import valkey.asyncio.sentinel
 import valkey.connection
+import valkey.sentinel
 
-from ._bridge import AsyncBridged, Bridged, split_url
+from ._bridge import AsyncBridged, Bridged, BridgedClient
 
-__all__ = ["AsyncRdmaConnection", "RdmaConnection", "async_from_url", "from_url"]
+__all__ = [
+    "AsyncRdmaConnection",
+    "AsyncSentinelRdmaConnection",
+    "AsyncValkey",
+    "RdmaConnection",
+    "SentinelRdmaConnection",
+    "Valkey",
+    "async_from_url",
+    "from_url",
+]
 
 
 class RdmaConnection(Bridged, valkey.connection.Connection):
@@ -28,22 +39,33 @@ class AsyncRdmaConnection(AsyncBridged, valkey.asyncio.connection.Connection):
     """A connection of valkey-py's asyncio client over RDMA."""
 
 
-def from_url(url: str, **kwargs: Any) -> "valkey.Valkey":
+class SentinelRdmaConnection(RdmaConnection, valkey.sentinel.SentinelManagedConnection):
+    """The ``connection_class`` of valkey-py's ``Sentinel(...).master_for`` and ``slave_for``. The Sentinels are asked over TCP."""
+
+
+class AsyncSentinelRdmaConnection(AsyncRdmaConnection, valkey.asyncio.sentinel.SentinelManagedConnection):
+    """The ``connection_class`` of ``master_for`` and ``slave_for`` of valkey-py's asyncio ``Sentinel``."""
+
+
+class Valkey(BridgedClient, valkey.Valkey):
+    """valkey-py's client over RDMA. ``scheme`` and ``options`` are those of ``RdmaConnection``, all other arguments valkey-py's."""
+
+    _connection_class, _theirs, _their_scheme = RdmaConnection, valkey.Valkey, "valkey"
+
+
+class AsyncValkey(BridgedClient, valkey.asyncio.Valkey):  # type: ignore[misc]
+    """As ``Valkey``, for asyncio."""
+
+    _connection_class, _theirs, _their_scheme = AsyncRdmaConnection, valkey.asyncio.Valkey, "valkey"
+
+
+def from_url(url: str, **kwargs: Any) -> Valkey:
     """A client for a URL such as ``rdma://user:password@10.0.0.7:6379/0?rx_size=1048576``."""
-    scheme, theirs, options = split_url(url)
-    client: valkey.Valkey = valkey.Valkey.from_url(
-        theirs.replace("redis://", "valkey://"), connection_class=RdmaConnection, scheme=scheme, options=options, **kwargs
-    )
+    client: Valkey = Valkey.from_url(url, **kwargs)
     return client
 
 
-def async_from_url(url: str, **kwargs: Any) -> "valkey.asyncio.Valkey":
+def async_from_url(url: str, **kwargs: Any) -> AsyncValkey:
     """As ``from_url``, for asyncio."""
-    scheme, theirs, options = split_url(url)
-    return valkey.asyncio.Valkey.from_url(
-        theirs.replace("redis://", "valkey://"),
-        connection_class=AsyncRdmaConnection,
-        scheme=scheme,
-        options=options,
-        **kwargs,
-    )
+    client: AsyncValkey = AsyncValkey.from_url(url, **kwargs)
+    return client
