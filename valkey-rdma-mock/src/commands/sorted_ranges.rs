@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::sorted_sets::{scored, sorted};
-use super::{Context, Entry, Failure, First, Outcome, Read, count, row};
+use super::{Context, Entry, Failure, First, Outcome, Read, Write, count, row};
 use crate::args::{Options, float, integer, lowercase, range};
 use crate::store::{Bound, SortedSet};
 use valkey_rdma_server::Command;
@@ -13,6 +13,10 @@ pub(super) const TABLE: &[Entry] = &[
     row("zcount", 4, Read, First, "Counts the members with scores in a range.", zcount),
     row("zrange", -4, Read, First, "Returns the members of a range of ranks, scores or members.", zrange),
     row("zrangebyscore", -4, Read, First, "Returns the members with scores in a range.", zrangebyscore),
+    row("zremrangebyrank", 4, Write, First, "Removes the members of a range of ranks.", zremrangebyrank),
+    row("zremrangebyscore", 4, Write, First, "Removes the members with scores in a range.", zremrangebyscore),
+    row("zrevrange", -4, Read, First, "Returns the members of a range of ranks, the highest first.", zrevrange),
+    row("zrevrangebyscore", -4, Read, First, "Returns the members with scores in a range, the highest first.", zrevrangebyscore),
 ];
 
 /// What a range is made of, as given.
@@ -109,6 +113,14 @@ pub(super) fn zrangebyscore(context: &mut Context<'_>, command: &Command) -> Out
     show(context, command, Some((By::Score, false)))
 }
 
+fn zrevrange(context: &mut Context<'_>, command: &Command) -> Outcome {
+    show(context, command, Some((By::Rank, true)))
+}
+
+fn zrevrangebyscore(context: &mut Context<'_>, command: &Command) -> Outcome {
+    show(context, command, Some((By::Score, true)))
+}
+
 fn show(context: &mut Context<'_>, command: &Command, fixed: Option<(By, bool)>) -> Outcome {
     let query = Query::parse(&command.args()[1..], fixed)?;
     let protocol = context.client().protocol;
@@ -121,4 +133,23 @@ pub(super) fn zcount(context: &mut Context<'_>, command: &Command) -> Outcome {
     let (min, max) = score_bounds(&command.args()[1], &command.args()[2])?;
     let set = sorted(context.database(), &command.args()[0])?;
     Ok(count(set.map_or(0, |set| set.by_score(min, max).count())))
+}
+
+fn zremrangebyrank(context: &mut Context<'_>, command: &Command) -> Outcome {
+    let range = Range::Ranks(integer(&command.args()[1])?, integer(&command.args()[2])?);
+    remove(context, command, range)
+}
+
+fn zremrangebyscore(context: &mut Context<'_>, command: &Command) -> Outcome {
+    let (min, max) = score_bounds(&command.args()[1], &command.args()[2])?;
+    remove(context, command, Range::Scores(min, max))
+}
+
+fn remove(context: &mut Context<'_>, command: &Command, range: Range) -> Outcome {
+    let query = Query { range, reverse: false, limit: None, with_scores: false };
+    let removed = context.database().edit(&command.args()[0], |set: &mut SortedSet| {
+        let members: Vec<Bytes> = query.run(set).into_iter().map(|(member, _)| member.clone()).collect();
+        members.iter().filter(|member| set.remove(member).is_some()).count()
+    })?;
+    Ok(count(removed.unwrap_or(0)))
 }

@@ -18,10 +18,12 @@ pub(super) const TABLE: &[Entry] = &[
     row("zadd", -4, Write, First, "Adds members or changes their scores.", zadd),
     row("zcard", 2, Read, First, "Returns the number of members.", zcard),
     row("zincrby", 4, Write, First, "Increments the score of a member.", zincrby),
+    row("zmscore", -3, Read, First, "Returns the scores of members.", zmscore),
     row("zpopmax", -2, Write, First, "Removes the members with the highest scores.", zpopmax),
     row("zpopmin", -2, Write, First, "Removes the members with the lowest scores.", zpopmin),
     row("zrank", -3, Read, First, "Returns the rank of a member.", zrank),
     row("zrem", -3, Write, First, "Removes members.", zrem),
+    row("zrevrank", -3, Read, First, "Returns the rank of a member, counted from the highest score.", zrevrank),
     row("zscan", -3, Read, First, "Returns members in portions.", zscan),
     row("zscore", 3, Read, First, "Returns the score of a member.", zscore),
 ];
@@ -152,6 +154,12 @@ fn zscore(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(score_or_null(set.and_then(|set| set.score(&command.args()[1]))))
 }
 
+fn zmscore(context: &mut Context<'_>, command: &Command) -> Outcome {
+    let set = sorted(context.database(), &command.args()[0])?;
+    let scores = command.args()[1..].iter().map(|member| set.and_then(|set| set.score(member)));
+    Ok(Reply::Array(scores.map(score_or_null).collect()))
+}
+
 fn score_or_null(score: Option<f64>) -> Reply {
     score.map_or(Reply::Null, Reply::Double)
 }
@@ -165,6 +173,10 @@ fn zrem(context: &mut Context<'_>, command: &Command) -> Outcome {
 
 fn zrank(context: &mut Context<'_>, command: &Command) -> Outcome {
     rank(context, command, false, "zrank")
+}
+
+fn zrevrank(context: &mut Context<'_>, command: &Command) -> Outcome {
+    rank(context, command, true, "zrevrank")
 }
 
 /// `... key member [WITHSCORE]`
