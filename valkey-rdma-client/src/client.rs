@@ -93,7 +93,10 @@ struct Inner {
     pool: IdlePool,
     events: Arc<EventHub>,
     home: Home,
+    /// Of calls that block.
     question: Question,
+    /// Of calls on a node that a cluster may have replaced: these want to know sooner.
+    early_question: Question,
 }
 
 impl Client {
@@ -303,6 +306,11 @@ impl Client {
     /// Whether its server answers.
     pub(crate) fn question(&self) -> &Question {
         &self.inner.question
+    }
+
+    /// Whether its server answers, for calls that leave a server that was replaced.
+    pub(crate) fn early_question(&self) -> &Question {
+        &self.inner.early_question
     }
 
     /// How many requests each connection's queue holds.

@@ -63,26 +63,6 @@ impl Client {
         Ok(connection)
     }
 
-    /// As [`dedicated`](Self::dedicated). This, and the calls of the connection, end with [`LostCause::Silent`] once the server has left a PING
-    /// on the shared connection without an answer for `limit`, and was replaced by another.
-    pub(crate) async fn dedicated_until_replaced(
-        &self,
-        limit: Duration,
-        is_replaced: impl Fn() -> bool + Send + Sync + 'static,
-    ) -> Result<Dedicated, Error> {
-        let replaced = ReplacedCheck::new(self, limit, is_replaced);
-        let mut dedicated = tokio::select! {
-            biased;
-            opened = self.dedicated() => opened?,
-            cause = replaced.failed() => {
-                let peer = self.connector().endpoint.authority().into();
-                return Err(LostConnection::new(peer, Arc::new(cause), false).into());
-            }
-        };
-        dedicated.replaced = Some(replaced);
-        Ok(dedicated)
-    }
-
     /// Sends a blocking command (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK) on a dedicated connection and waits for its reply.
     /// The connection is kept for later calls: see the [rule](Client#connections-beside-the-shared-one).
     ///
@@ -124,19 +104,10 @@ impl Client {
     }
 
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
-        self.block_after(None, command).await
-    }
-
-    /// As [`block`](Self::block), behind another command on the same connection, such as ASKING.
-    pub(crate) async fn block_after(
-        &self,
-        before: Option<Command>,
-        command: Command,
-    ) -> Result<Value, Error> {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
-        self.checkout_after(before).await?.execute(command).await
+        self.checkout().await?.execute(command).await
     }
 
     /// Sets the client's time limit on a command without one.
@@ -145,15 +116,6 @@ impl Client {
             Some(limit) => command.timeout(limit),
             None => command,
         }
-    }
-
-    /// A connection as from [`checkout`](Self::checkout), on which another command has run, such as ASKING.
-    pub(crate) async fn checkout_after(&self, before: Option<Command>) -> Result<Dedicated, Error> {
-        let mut connection = self.checkout().await?;
-        if let Some(before) = before {
-            connection.execute(self.limited(before)).await?;
-        }
-        Ok(connection)
     }
 
     /// An idle connection from the pool, or a new one. It returns to the pool when dropped idle.
@@ -172,6 +134,26 @@ impl Client {
         let (client, info) = (self.clone(), raw.info.clone());
         let cause = Arc::new(LostCause::Cancelled);
         Ok(Dedicated { client, raw: Some(raw), info, cause, reusable: true, replaced: None })
+    }
+
+    /// As [`checkout`](Self::checkout). This, and the calls of the connection, end with [`LostCause::Silent`] once the server has left a PING
+    /// on the shared connection without an answer for `limit`, and was replaced by another.
+    pub(crate) async fn checkout_until_replaced(
+        &self,
+        limit: Duration,
+        is_replaced: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<Dedicated, Error> {
+        let replaced = ReplacedCheck::new(self, limit, is_replaced);
+        let mut connection = tokio::select! {
+            biased;
+            opened = self.checkout() => opened?,
+            cause = replaced.failed() => {
+                let peer = self.connector().endpoint.authority().into();
+                return Err(LostConnection::new(peer, Arc::new(cause), false).into());
+            }
+        };
+        connection.replaced = Some(replaced);
+        Ok(connection)
     }
 }
 

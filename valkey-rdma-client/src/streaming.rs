@@ -5,6 +5,8 @@ mod batch;
 mod reader;
 mod writer;
 
+use std::time::Duration;
+
 pub use self::batch::Fetched;
 pub use self::reader::ValueReader;
 pub use self::writer::ValueWriter;
@@ -13,6 +15,7 @@ use valkey_rdma_resp::{Header, UnexpectedReply, Value};
 use crate::client::Client;
 use crate::connection::Outstanding;
 use crate::connection::RawConnection;
+use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
 use crate::resp::RefusedCommand;
 use crate::resp::{CRLF, Command};
@@ -68,37 +71,11 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future closes the connection it used, as for [`ValueReader`].
     pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
-        self.stream_reply_after(None, command).await
-    }
-
-    /// As [`stream_reply`](Self::stream_reply), behind another command on the same connection, such as ASKING.
-    pub(crate) async fn stream_reply_after(
-        &self,
-        before: Option<Command>,
-        command: Command,
-    ) -> Result<Option<ValueReader>, Error> {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
         let limit = self.limit(&command);
-        let mut connection = self.checkout_after(before).await?;
-        let header = connection
-            .with_connection(limit, async |raw| {
-                raw.write_buffer.push(&command);
-                raw.outstanding = Outstanding::Replies(1);
-                raw.flush().await?;
-                header(raw, 0).await
-            })
-            .await?;
-        match header {
-            Header::String(len) => {
-                connection.set_reusable(false);
-                Ok(Some(ValueReader::new(connection, limit, len)))
-            }
-            Header::Other(Value::Nil) => Ok(None),
-            Header::Other(Value::Error(error)) => Err(error.into()),
-            Header::Other(other) => Err(UnexpectedReply::new("a bulk string", other.describe()).into()),
-        }
+        self.checkout().await?.stream_reply(command, limit).await
     }
 
     /// Sends a command whose last argument of `len` bytes is written piece by piece. It runs when the last byte has
@@ -124,23 +101,49 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future closes the connection it used; the command does not run.
     pub async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
-        self.stream_argument_after(None, command, len).await
-    }
-
-    /// As [`stream_argument`](Self::stream_argument), behind another command on the same connection, such as ASKING.
-    pub(crate) async fn stream_argument_after(
-        &self,
-        before: Option<Command>,
-        command: Command,
-        len: usize,
-    ) -> Result<ValueWriter, Error> {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
         let limit = self.limit(&command);
-        let mut connection = self.checkout_after(before).await?;
-        connection.set_reusable(false);
-        let mut writer = ValueWriter::new(connection, limit, len);
+        self.checkout().await?.stream_argument(command, len, limit).await
+    }
+}
+
+impl Dedicated {
+    /// Does what [`Client::stream_reply`] does, on this connection. `limit` applies to each piece.
+    pub(crate) async fn stream_reply(
+        mut self,
+        command: Command,
+        limit: Option<Duration>,
+    ) -> Result<Option<ValueReader>, Error> {
+        let header = self
+            .with_connection(limit, async |raw| {
+                raw.write_buffer.push(&command);
+                raw.outstanding = Outstanding::Replies(1);
+                raw.flush().await?;
+                header(raw, 0).await
+            })
+            .await?;
+        match header {
+            Header::String(len) => {
+                self.set_reusable(false);
+                Ok(Some(ValueReader::new(self, limit, len)))
+            }
+            Header::Other(Value::Nil) => Ok(None),
+            Header::Other(Value::Error(error)) => Err(error.into()),
+            Header::Other(other) => Err(UnexpectedReply::new("a bulk string", other.describe()).into()),
+        }
+    }
+
+    /// Does what [`Client::stream_argument`] does, on this connection. `limit` applies to each piece.
+    pub(crate) async fn stream_argument(
+        mut self,
+        command: Command,
+        len: usize,
+        limit: Option<Duration>,
+    ) -> Result<ValueWriter, Error> {
+        self.set_reusable(false);
+        let mut writer = ValueWriter::new(self, limit, len);
         writer
             .with_connection(async |raw| {
                 raw.write_buffer.begin_streamed_argument(&command, len);

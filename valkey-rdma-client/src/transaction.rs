@@ -73,10 +73,7 @@ impl Client {
     /// Dropping the future closes the dedicated connection.
     pub async fn watch(&self, keys: impl IntoIterator<Item = impl ToArg>) -> Result<Watch, Error> {
         let command = keys.into_iter().fold(Command::new("WATCH"), Command::arg);
-        let mut connection = self.checkout().await?;
-        connection.set_reusable(false);
-        connection.execute(self.limited(command)).await?;
-        Ok(Watch { client: self.clone(), connection })
+        Watch::begin(self, self.checkout().await?, command).await
     }
 }
 
@@ -89,6 +86,17 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Sends WATCH on a connection of the client.
+    pub(crate) async fn begin(
+        client: &Client,
+        mut connection: Dedicated,
+        watch: Command,
+    ) -> Result<Self, Error> {
+        connection.set_reusable(false);
+        connection.execute(client.limited(watch)).await?;
+        Ok(Self { client: client.clone(), connection })
+    }
+
     /// Runs a command at once, outside the transaction: reads what the transaction will depend on.
     ///
     /// # Errors

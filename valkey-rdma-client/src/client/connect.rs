@@ -213,8 +213,8 @@ impl Client {
     ) -> Self {
         let turn = AtomicUsize::new(0);
         let (pool, home) = (IdlePool::default(), Home::here());
-        let question = Question::default();
-        let inner = Inner { multiplexers, turn, connector, pool, events, home, question };
+        let (question, early_question) = (Question::default(), Question::default());
+        let inner = Inner { multiplexers, turn, connector, pool, events, home, question, early_question };
         Self { inner: Arc::new(inner) }
     }
 }

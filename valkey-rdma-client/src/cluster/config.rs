@@ -116,8 +116,8 @@ impl ClusterConfig {
     /// How long a node may leave commands unanswered before the slot map is read again, from other nodes. Default 1 s; `None`:
     /// no limit. If a primary has lost its slots to another, its connection ends: commands that may run twice go to the new
     /// primary, and the others fail with [`Fate::MayHaveRun`](crate::Fate::MayHaveRun). If it has kept them, they wait on.
-    /// Calls on [dedicated connections](crate::ClusterClient::dedicated) to such a primary end too, once it has also left a PING without an answer for
-    /// as long: what it owes may be a large value that takes its time.
+    /// Calls on connections of their own ([`dedicated`](crate::ClusterClient::dedicated), large values, WATCH, commands that block) to such a primary
+    /// end too, once it has also left a PING without an answer for as long: what it owes may be a large value that takes its time.
     /// New reads pass a silent replica over; those that were sent to it go elsewhere once the map leaves it out.
     /// Shorter finds the new primary of a frozen node earlier; longer asks less often while a node runs long commands.
     #[must_use]

@@ -20,6 +20,7 @@ use super::slot_map::SlotMap;
 use super::topology::Topology;
 use crate::client::{Client, FailedAttempt};
 use crate::config::Backoff;
+use crate::dedicated::Dedicated;
 use crate::endpoint::{Endpoint, RdmaPort};
 use crate::error::{ClusterError, Error, LostCause, LostConnection};
 use crate::home::Home;
@@ -48,11 +49,6 @@ impl Place {
         }
         let asked = self.client.attempt_asking(&command, deadline).await;
         asked.map_err(|error| FailedAttempt { error, command: Some(Box::new(command)) })
-    }
-
-    /// What must precede a command on a dedicated connection.
-    pub(super) fn before(&self) -> Option<Command> {
-        self.asking.then(|| Command::new("ASKING"))
     }
 }
 
@@ -138,8 +134,23 @@ impl Core {
         request_refresh(&self.refresh);
     }
 
+    /// A connection of its own to a place, after ASKING where that must precede a command. This, and the calls of the connection, leave a frozen
+    /// node that was replaced.
+    pub(super) async fn checkout(&self, place: &Place) -> Result<Dedicated, Error> {
+        let mut connection = match self.config.silence_limit {
+            None => place.client.checkout().await?,
+            Some(limit) => {
+                place.client.checkout_until_replaced(limit, self.replacement_of(&place.node)).await?
+            }
+        };
+        if place.asking {
+            connection.execute(place.client.limited(Command::new("ASKING"))).await?;
+        }
+        Ok(connection)
+    }
+
     /// Whether a node has lost its slots to another, or has left the map. Asking also requests a new map. The closure does not keep the client open.
-    pub(super) fn replacement_of(&self, node: &Node) -> impl Fn() -> bool + Send + Sync + 'static {
+    fn replacement_of(&self, node: &Node) -> impl Fn() -> bool + Send + Sync + 'static {
         let (topology, refresh) = (Arc::downgrade(&self.topology), self.refresh.downgrade());
         let address = node.address().clone();
         let was_primary = self.topology.map().has(&address, true);

@@ -57,7 +57,8 @@ impl ClusterClient {
         let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
         loop {
             let place = tries.next().await?;
-            match place.client.block_after(place.before(), command.clone()).await {
+            let answer = async { self.core.checkout(&place).await?.execute(command.clone()).await };
+            match answer.await {
                 Ok(value) => return Ok(value),
                 Err(error) => tries.failed(&place, error, repeatable).await?,
             }
@@ -94,12 +95,9 @@ impl ClusterClient {
         let deadline = self.core.config.node.command_timeout.and_then(Deadline::after);
         let mut tries = Tries::new(&self.core, target, deadline, "a connection".to_owned());
         let place = tries.next().await?;
-        match self.core.config.silence_limit {
-            None => place.client.dedicated().await,
-            Some(limit) => {
-                place.client.dedicated_until_replaced(limit, self.core.replacement_of(&place.node)).await
-            }
-        }
+        let mut connection = self.core.checkout(&place).await?;
+        connection.set_reusable(false);
+        Ok(connection)
     }
 
     /// The primary that serves a key, as this client knows it now; `None` if no node serves its slot. It may serve the key no
@@ -134,11 +132,14 @@ impl ClusterClient {
     /// Same as [`Client::stream_reply`](crate::Client::stream_reply).
     pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
         let (target, repeatable) = self.target(&command)?;
-        let deadline = self.limit(&command).and_then(Deadline::after);
+        let limit = self.limit(&command);
+        let deadline = limit.and_then(Deadline::after);
         let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
         loop {
             let place = tries.next().await?;
-            match place.client.stream_reply_after(place.before(), command.clone()).await {
+            let begun =
+                async { self.core.checkout(&place).await?.stream_reply(command.clone(), limit).await };
+            match begun.await {
                 Ok(reader) => return Ok(reader),
                 Err(error) => tries.failed(&place, error, repeatable).await?,
             }
@@ -164,16 +165,18 @@ impl ClusterClient {
         };
         let key = first_key(&command).unwrap_or_default();
         let probe = Command::new("EXISTS").arg(key).idempotent();
-        let deadline = self.limit(&command).and_then(Deadline::after);
+        let limit = self.limit(&command);
+        let deadline = limit.and_then(Deadline::after);
         let target = Target::Slot(slot, Access::Write);
         let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
         loop {
             let place = tries.next().await?;
-            let outcome = match place.attempt(probe.clone(), deadline).await {
-                Ok(_) => place.client.stream_argument_after(place.before(), command.clone(), len).await,
-                Err(failed) => Err(failed.error),
+            let begun = async {
+                place.attempt(probe.clone(), deadline).await.map_err(|failed| failed.error)?;
+                let connection = self.core.checkout(&place).await?;
+                connection.stream_argument(command.clone(), len, limit).await
             };
-            match outcome {
+            match begun.await {
                 Ok(writer) => return Ok(writer),
                 Err(error) => tries.failed(&place, error, repeatable).await?,
             }

@@ -54,14 +54,17 @@ impl ClusterClient {
     /// Dropping the future closes the dedicated connection.
     pub async fn watch(&self, keys: impl IntoIterator<Item = impl ToArg>) -> Result<Watch, Error> {
         let command = keys.into_iter().fold(Command::new("WATCH"), Command::arg);
-        let keys: Vec<_> = command.words().skip(1).collect();
         let slot = one_slot([&command])?;
         let deadline = self.limit(&command).and_then(Deadline::after);
         let target = Target::Slot(slot, Access::Write);
         let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
         loop {
             let place = tries.next().await?;
-            match place.client.watch(&keys).await {
+            let begun = async {
+                let connection = self.core.checkout(&place).await?;
+                Watch::begin(&place.client, connection, command.clone()).await
+            };
+            match begun.await {
                 Ok(watch) => return Ok(watch),
                 Err(Error::Server(error)) => tries.failed(&place, waited_out(error).into(), true).await?,
                 Err(error) => tries.failed(&place, error, true).await?,

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use super::silence::ask;
 use crate::client::Client;
@@ -52,12 +52,17 @@ impl ReplacedCheck {
     async fn ask_until_it_is_replaced(self) -> LostCause {
         let limit = self.limit;
         loop {
-            // Connections to a frozen server may take longer. Not the question that blocked calls share, whose limit is another.
-            let answer = timeout(limit, ask(self.client.clone(), limit)).await;
-            let is_silent = answer != Ok(Answer::Present);
+            let client = self.client.clone();
+            // Connections to a frozen server may take longer.
+            let ask = || async move { timeout(limit, ask(client, limit)).await.unwrap_or(Answer::Silent) };
+            let (asked, answer) = self.client.early_question().answer(limit, ask).await;
+            if answer == Answer::Present {
+                sleep_until(asked + limit).await;
+                continue;
+            }
             // Asking requests a new map, which takes a moment.
             for _ in 0..LOOKS {
-                if is_silent && (self.is_replaced)() {
+                if (self.is_replaced)() {
                     return LostCause::Silent { limit };
                 }
                 sleep(limit / LOOKS).await;

@@ -139,11 +139,7 @@ async fn of_a_node(
     let (client, door, shared) = pair(&Config::default().keepalive_timeout(None)).await;
     let mut own = door.admit();
     let call = tokio::spawn(async move {
-        client
-            .dedicated_until_replaced(Duration::from_secs(1), is_replaced)
-            .await?
-            .command(["GET", "k"])
-            .await
+        client.checkout_until_replaced(Duration::from_secs(1), is_replaced).await?.command(["GET", "k"]).await
     });
     own.greet().await;
     own.expect("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n").await;
@@ -165,7 +161,7 @@ async fn a_call_leaves_a_server_that_was_replaced_and_answers_nothing() {
 async fn no_connection_is_waited_for_to_a_server_that_was_replaced_and_answers_nothing() {
     let (client, door, mut shared) = pair(&Config::default().keepalive_timeout(None)).await;
     let _accepted = door.admit();
-    let connecting = client.dedicated_until_replaced(Duration::from_secs(1), || true);
+    let connecting = client.checkout_until_replaced(Duration::from_secs(1), || true);
     let (connected, ()) = tokio::join!(connecting, shared.expect(PING));
     let error = connected.expect_err("it was replaced");
     let text =
@@ -191,4 +187,31 @@ async fn a_call_stays_with_a_server_that_answers_nothing_and_was_not_replaced() 
     assert!(timeout(Duration::from_secs(3600), &mut call).await.is_err());
     own.say(b"$1\r\nv\r\n").await;
     assert!(call.await.expect("no panic").is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_on_a_node_that_may_be_replaced_share_the_questions_to_it() {
+    let (client, door, mut shared) = pair(&Config::default().keepalive_timeout(None)).await;
+    let mut peers = [door.admit(), door.admit()];
+    let calls = [(); 2].map(|()| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let mut own = client.checkout_until_replaced(Duration::from_secs(1), || false).await?;
+            own.command(["GET", "k"]).await
+        })
+    });
+    for peer in &mut peers {
+        peer.greet().await;
+    }
+    for _ in 0..3 {
+        shared.expect(PING).await;
+        shared.say(b"+PONG\r\n").await;
+        assert!(!hears_more(&mut shared, Duration::from_millis(900)).await, "asked once each second");
+    }
+    for peer in &mut peers {
+        peer.say(b"$1\r\nv\r\n").await;
+    }
+    for call in calls {
+        call.await.expect("no panic").expect("answered");
+    }
 }

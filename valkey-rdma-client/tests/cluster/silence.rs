@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, ReadFrom, Route};
-use valkey_rdma_client::{Config, Error, Fate, LostCause};
+use valkey_rdma_client::{Command, Config, Error, Fate, LostCause};
 use valkey_rdma_mock::MockCluster;
 
 use crate::target::{advance, client_of, mocks, unhurried, unhurried_node};
@@ -214,5 +214,50 @@ async fn calls_on_a_dedicated_connection_leave_a_frozen_node_when_a_replica_has_
         }
         let mut next = cluster.dedicated(Route::Key(key.clone().into())).await.expect("the new primary");
         next.command(["GET", &key]).await.expect("it answers");
+    }
+}
+
+/// As above, for the calls that take a connection of their own from the client.
+#[tokio::test]
+async fn calls_beside_the_shared_connection_leave_a_frozen_node_when_a_replica_has_taken_over() {
+    let mocks = mocks().await;
+    let node = unhurried_node().keepalive_timeout(None);
+    let limit = Duration::from_millis(50);
+    let config = ClusterConfig::default().node(node).refresh_interval(None).silence_limit(limit);
+    let cluster = client_of(&mocks, &config).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["SET", &key, "1"]).await.expect("set");
+    let set = || Command::new("SET").arg(&key);
+    let writer = cluster.stream_argument(set(), 0).await.expect("begun");
+    let watch = cluster.watch([&key]).await.expect("watched");
+    mocks.freeze(0);
+    mocks.fail_over(3);
+    let mut buffer = [0];
+    let transaction = watch.transaction().command(["INCR", &key]);
+    let list = format!("{{{key}}}:list");
+    let pops = tokio::spawn({
+        let (cluster, list) = (cluster.clone(), list.clone());
+        async move { cluster.blocking_query::<(String, String)>(["BLPOP", &list, "0"]).await }
+    });
+    let (got, read, watched, ran, written) = tokio::join!(
+        cluster.get_into(&key, &mut buffer),
+        cluster.stream_reply(Command::new("GET").arg(&key)),
+        cluster.watch([&key]),
+        transaction.execute(),
+        writer.finish(),
+    );
+    assert_eq!((got.expect("of the new primary"), buffer), (Some(1), *b"1"));
+    assert_eq!(read.expect("of the new primary").expect("it exists").len(), 1);
+    watched.expect("by the new primary");
+    // Its connection was not made yet.
+    cluster.command(["RPUSH", &list, "job"]).await.expect("pushed");
+    assert_eq!(pops.await.expect("no panic").expect("popped").1, "job");
+    let lost = [ran.map(drop), written.map(drop)];
+    for error in lost.map(|ended| ended.expect_err("not answered")) {
+        assert_eq!(error.fate(), Fate::MayHaveRun, "{error}");
+        assert!(
+            matches!(&error, Error::Lost(lost) if matches!(lost.cause(), LostCause::Silent { .. })),
+            "{error}"
+        );
     }
 }
