@@ -85,8 +85,8 @@
 //! | WATCH | [`Client::watch`] |
 //! | blocking commands | [`Client::blocking_command`] |
 //! | values of many megabytes | [`Client::get_into`], [`Client::stream_reply`], [`Client::stream_argument`] |
-//! | anything else that changes a connection | [`Client::dedicated`] |
-//! | bytes of your own RESP, without a login | [`Dialer`] |
+//! | anything else that changes a connection, and has one reply | [`Client::dedicated`] |
+//! | bytes of your own RESP, without a login: MONITOR, replication | [`Dialer`] |
 //!
 //! [`Cache`] keeps values on the client and drops each one when the server reports that it changed.
 //!

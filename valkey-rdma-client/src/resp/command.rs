@@ -150,9 +150,12 @@ impl Command {
         self.class
     }
 
-    /// The refusal of a command without a name.
-    pub(crate) fn without_name(&self) -> Option<RefusedCommand> {
-        if self.class == CommandClass::Empty { self.refusal() } else { None }
+    /// The refusal of this command on a dedicated connection, if any.
+    pub(crate) fn dedicated_refusal(&self) -> Option<RefusedCommand> {
+        match self.class {
+            CommandClass::Empty | CommandClass::Unanswered(_) => self.refusal(),
+            _ => None,
+        }
     }
 
     /// True if the command may block.
@@ -164,7 +167,7 @@ impl Command {
     pub(crate) fn refusal(&self) -> Option<RefusedCommand> {
         match self.class {
             CommandClass::Empty => Some(self.refused(policy::EMPTY)),
-            CommandClass::Refused(reason) => Some(self.refused(reason)),
+            CommandClass::Refused(reason) | CommandClass::Unanswered(reason) => Some(self.refused(reason)),
             _ => None,
         }
     }
