@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use valkey_rdma_resp::{FromValue, Value};
 
@@ -13,14 +12,15 @@ use crate::connection::{Connector, IdlePool};
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::EventHub;
 use crate::home::Home;
-use crate::multiplexer::{Deadline, Multiplexer, Replies, ReplySink, Request, reply_channel};
+use crate::multiplexer::{Multiplexer, ReplySink, Request, reply_channel};
 use crate::question::Question;
-use crate::resp::{Command, Commands, EncodedPipeline, IntoCommand, Reply};
+use crate::resp::{Command, Commands, IntoCommand};
 use crate::stats::State;
 
 mod attempt;
 mod connect;
 mod status;
+mod together;
 
 pub(crate) use self::attempt::{Attempt, FailedAttempt};
 
@@ -263,32 +263,6 @@ impl Client {
     /// How long commands sent together may take.
     pub(crate) fn limit_of(&self, commands: &[Command]) -> Option<Duration> {
         commands.iter().filter_map(Command::limit).max().or(self.config().command_timeout)
-    }
-
-    /// Sends commands together and waits for the last reply. Returns what `replies` keeps.
-    pub(crate) async fn run_together(
-        &self,
-        commands: EncodedPipeline,
-        replies: Replies,
-    ) -> Result<Vec<Reply>, Error> {
-        let limit = commands.limit().or(self.config().command_timeout);
-        self.run_until(commands, replies, limit.and_then(Deadline::after)).await
-    }
-
-    /// As [`run_together`](Self::run_together), until `deadline`.
-    pub(crate) async fn run_until(
-        &self,
-        commands: EncodedPipeline,
-        replies: Replies,
-        deadline: Option<Deadline>,
-    ) -> Result<Vec<Reply>, Error> {
-        let (sender, answer) = oneshot::channel();
-        let multiplexer = self.multiplexer();
-        let request = Request::due(Commands::Many(commands), ReplySink::Many(sender, replies), deadline);
-        if let Some(request) = multiplexer.try_send(request)? {
-            multiplexer.send_when_room(request).await?;
-        }
-        answer.await.unwrap_or_else(|_| Err(multiplexer.unanswered()))
     }
 
     pub(crate) fn connector(&self) -> &Arc<Connector> {

@@ -272,12 +272,18 @@ impl Dedicated {
         Ok(())
     }
 
-    /// Runs `work` on the connection. The connection is lost unless `work` succeeds in time.
+    /// Runs `work` on the connection. The connection is lost unless `work` succeeds in time. Without any time, `work` does not begin.
     pub(crate) async fn with_connection<T>(
         &mut self,
         limit: Option<Duration>,
         work: impl AsyncFnOnce(&mut RawConnection) -> Result<T, LostCause>,
     ) -> Result<T, Error> {
+        if let Some(limit) = limit
+            && limit.is_zero()
+            && self.raw.is_some()
+        {
+            return Err(TimedOut { peer: self.peer(), limit, may_have_run: false }.into());
+        }
         let Some(mut raw) = self.raw.take() else { return Err(self.lost(false)) };
         let replaced = self.replaced.as_ref().map(ReplacedCheck::failed);
         let work = async |raw: &mut RawConnection| match replaced {

@@ -131,7 +131,8 @@ impl Command {
     }
 
     /// Limits the duration of this command, instead of the client's
-    /// [`command_timeout`](crate::Config::command_timeout). In a pipeline, the longest limit applies.
+    /// [`command_timeout`](crate::Config::command_timeout). In a pipeline, the longest limit applies. With a limit of zero, the command is
+    /// not sent, and fails with [`Error::TimedOut`](crate::Error::TimedOut).
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
