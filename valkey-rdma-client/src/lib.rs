@@ -207,7 +207,7 @@ pub use streaming::{Fetched, ValueReader, ValueWriter};
 pub use transaction::{Transaction, Watch};
 
 pub use valkey_rdma_resp::{
-    FromValue, Protocol, ProtocolError, ServerError, ServerErrorKind, UnexpectedReply, Value,
+    Fields, FromValue, Protocol, ProtocolError, ServerError, ServerErrorKind, UnexpectedReply, Value,
 };
 pub use valkey_rdma_transport as transport;
 pub use valkey_rdma_transport::{BufferPool, Polling, PoolBuffer, SendRegion, UnusablePool};
