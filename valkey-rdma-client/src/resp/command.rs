@@ -261,6 +261,7 @@ impl Command {
 
 /// What [`Client::command`](crate::Client::command), [`Client::query`](crate::Client::query) and pipelines take: a [`Command`],
 /// which [`cmd!`](crate::cmd) makes, or a name and arguments in an array or iterator.
+/// The members of an array have one type: for `["SET", "visits", 5]`, the compiler says "mismatched types", and `cmd!` is what takes it.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -274,7 +275,8 @@ impl Command {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a command",
-    note = "use `cmd![\"SET\", key, value]`, an array such as `[\"PING\"]`, or a `Command`"
+    note = "use `cmd![\"SET\", key, value]`, an array such as `[\"PING\"]`, or a `Command`",
+    note = "arguments of different types need `cmd!`: an array has one type"
 )]
 pub trait IntoCommand {
     /// Returns the command.
@@ -323,6 +325,8 @@ impl<I: IntoIterator<Item: ToArg>> IntoCommand for I {
 /// let rest: i64 = client.query(cmd!["TTL", key]).await?;
 /// let keys = ["a", "b"];
 /// let removed: u64 = client.query(cmd!["DEL", keys]).await?; // one argument for each member
+/// let fields = [("name", "Ada"), ("born", "1815")];
+/// let new: u64 = client.query(cmd!["HSET", "user:1", fields]).await?; // two for each pair, also of a HashMap
 /// # Ok(())
 /// # }
 /// ```

@@ -1,6 +1,7 @@
 //! [`ToArg`]: what can be an argument of a command.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use super::Command;
 /// | `bool` | `1` or `0` |
 /// | `Option<T>` | its value; nothing for `None` |
 /// | slices, arrays and vectors of other types | one argument for each member |
+/// | pairs | both, one after the other |
+/// | `HashMap`, `BTreeMap` | key and value for each pair |
 ///
 /// `String`, `Vec<u8>` and `Bytes` of at least 8 KiB are not copied if they are passed by value. `Bytes` are not copied if they
 /// are passed by reference either.
@@ -47,7 +50,7 @@ use super::Command;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a command",
     label = "not an argument",
-    note = "these types can: strings, `char`, bytes (`&[u8]`, `Vec<u8>`, `Bytes`), integers, floats, `bool`; `Option`s, slices, arrays and vectors of them",
+    note = "these types can: strings, `char`, bytes (`&[u8]`, `Vec<u8>`, `Bytes`), integers, floats, `bool`; `Option`s, pairs, slices, arrays, vectors and maps of them",
     note = "pass anything that has a text as `value.to_string()`, or implement `ToArg` for types of your own"
 )]
 pub trait ToArg {
@@ -260,6 +263,39 @@ impl<T: ToArg> ToArg for Vec<T> {
     }
 }
 
+/// Two arguments, such as a field and its value.
+impl<A: ToArg, B: ToArg> ToArg for (A, B) {
+    fn add_to(&self, command: &mut Command) {
+        self.0.add_to(command);
+        self.1.add_to(command);
+    }
+
+    fn move_to(self, command: &mut Command) {
+        self.0.move_to(command);
+        self.1.move_to(command);
+    }
+}
+
+impl<K: ToArg, V: ToArg, S> ToArg for HashMap<K, V, S> {
+    fn add_to(&self, command: &mut Command) {
+        self.iter().for_each(|pair| pair.move_to(command));
+    }
+
+    fn move_to(self, command: &mut Command) {
+        self.into_iter().for_each(|pair| pair.move_to(command));
+    }
+}
+
+impl<K: ToArg, V: ToArg> ToArg for BTreeMap<K, V> {
+    fn add_to(&self, command: &mut Command) {
+        self.iter().for_each(|pair| pair.move_to(command));
+    }
+
+    fn move_to(self, command: &mut Command) {
+        self.into_iter().for_each(|pair| pair.move_to(command));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,6 +325,18 @@ mod tests {
             words(&command),
             ["DEL", "a", "b", "a", "b", "1", "2", "xy", "z", "\u{7}", "", "1.5", "x"]
         );
+    }
+
+    #[test]
+    fn pairs_are_two_arguments_also_in_maps() {
+        let fields = [("name", "Ada"), ("born", "1815")];
+        let ages = BTreeMap::from([("ann", 1), ("bob", 2)]);
+        let scores: Vec<(f64, String)> = vec![(1.5, "x".to_owned())];
+        let one = HashMap::from([("k", b"v")]);
+        let command = crate::cmd!["X", &fields, fields, &ages, ages, &scores[..], scores, &one, ("a", 7)];
+        let expected = "X name Ada born 1815 name Ada born 1815 ann 1 bob 2 ann 1 bob 2 1.5 x 1.5 x k v a 7";
+        assert_eq!(words(&command).join(" "), expected);
+        assert_eq!(words(&crate::cmd!["X", BTreeMap::<String, i64>::new()]), ["X"]);
     }
 
     #[test]
