@@ -167,6 +167,7 @@ mod error;
 mod events;
 mod execute;
 mod home;
+mod into_endpoint;
 mod multiplexer;
 mod pipeline;
 pub mod pubsub;
@@ -197,6 +198,7 @@ pub use error::{
 };
 pub use events::{ConnectionEvent, ConnectionEvents};
 pub use execute::Execute;
+pub use into_endpoint::{IntoEndpoint, IntoEndpoints};
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use resp::{Command, IntoCommand, RefusedCommand, ToArg};

@@ -308,6 +308,8 @@ impl IntoCommand for &Command {
     }
 }
 
+// What the compiler would ask for instead of a command is of no use to the caller.
+#[diagnostic::do_not_recommend]
 impl<I: IntoIterator<Item: ToArg>> IntoCommand for I {
     fn into_command(self) -> Command {
         Command::from_args(self)
