@@ -30,7 +30,7 @@ pub enum EndpointError {
     MissingHost,
     /// A URL with a list of hosts.
     #[error(
-        "the URL names several hosts: give ClusterClient::connect a list of URLs, or use Sentinels, as in \
+        "the URL names several hosts: give ClusterClient a list of URLs, or use Sentinels, as in \
          valkey+sentinel://host:26379,host:26379/service"
     )]
     SeveralHosts,
@@ -130,7 +130,7 @@ fn instead_of(scheme: &str) -> &'static str {
             ", with +sentinel behind it: valkey+sentinel://host:26379/service"
         }
         _ if scheme.ends_with("+cluster") || scheme.ends_with("-cluster") => {
-            "; for a cluster, give ClusterClient::connect a list of such URLs"
+            "; for a cluster, give ClusterClient a list of such URLs"
         }
         _ => "",
     }
