@@ -17,8 +17,8 @@ use tokio::runtime::{Builder, Runtime};
 use valkey_rdma_resp::{FromValue, ServerError, Value};
 
 use crate::config::Config;
-use crate::endpoint::Endpoint;
 use crate::error::{ConnectCause, ConnectError, Error};
+use crate::into_endpoint::IntoEndpoint;
 use crate::resp::{Command, IntoCommand};
 
 /// The async [`Client`](crate::Client) with calls that wait for their replies. Clone it into as many threads as you
@@ -58,7 +58,7 @@ impl Client {
     ///
     /// # Panics
     /// Inside an async runtime, as [`wait`](Self::wait).
-    pub fn connect(endpoint: impl TryInto<Endpoint, Error: Into<Error>>) -> Result<Self, Error> {
+    pub fn connect(endpoint: impl IntoEndpoint) -> Result<Self, Error> {
         Self::connect_with(endpoint, &Config::default())
     }
 
@@ -66,11 +66,8 @@ impl Client {
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub fn connect_with(
-        endpoint: impl TryInto<Endpoint, Error: Into<Error>>,
-        config: &Config,
-    ) -> Result<Self, Error> {
-        let endpoint = endpoint.try_into().map_err(Into::into)?;
+    pub fn connect_with(endpoint: impl IntoEndpoint, config: &Config) -> Result<Self, Error> {
+        let endpoint = endpoint.into_endpoint()?;
         let runtime =
             Builder::new_multi_thread().worker_threads(1).thread_name("valkey-client").enable_all().build();
         let runtime = runtime.map_err(|error| ConnectError {

@@ -9,8 +9,9 @@ use valkey_rdma_resp::{Protocol, Value};
 
 use crate::client::Client;
 use crate::config::Config;
-use crate::endpoint::{Endpoint, EndpointError};
+use crate::endpoint::EndpointError;
 use crate::error::Error;
+use crate::into_endpoint::IntoEndpoint;
 use crate::multiplexer::Push;
 use crate::resp::Command;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -87,11 +88,11 @@ impl Cache {
     /// # Cancel safety
     /// As [`Client::connect`].
     pub async fn connect(
-        endpoint: impl TryInto<Endpoint, Error: Into<Error>>,
+        endpoint: impl IntoEndpoint,
         config: &Config,
         capacity: usize,
     ) -> Result<Self, Error> {
-        let endpoint = endpoint.try_into().map_err(Into::into)?;
+        let endpoint = endpoint.into_endpoint()?;
         endpoint.check()?;
         endpoint.check_single()?;
         if endpoint.protocol() != Protocol::Resp3 {

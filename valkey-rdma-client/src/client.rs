@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 use valkey_rdma_resp::{FromValue, Value};
 
@@ -13,14 +13,15 @@ use crate::connection::{Connector, IdlePool};
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::EventHub;
 use crate::home::Home;
-use crate::multiplexer::{Deadline, Multiplexer, Replies, ReplySink, Request, reply_channel};
+use crate::multiplexer::{Multiplexer, ReplySink, Request, reply_channel};
 use crate::question::Question;
-use crate::resp::{Command, Commands, EncodedPipeline, IntoCommand, Reply};
+use crate::resp::{Command, Commands, IntoCommand};
 use crate::stats::State;
 
 mod attempt;
 mod connect;
 mod status;
+mod together;
 
 pub(crate) use self::attempt::{Attempt, FailedAttempt};
 
@@ -173,7 +174,8 @@ impl Client {
 
     /// Closes all connections of all clones, after the replies to every command sent so far. New commands, dedicated
     /// connections and subscribers are refused from now on; existing ones stay open. Returns when all connections have
-    /// ended, including those of [readers dropped early](crate::ValueReader). Returns at once if already closed.
+    /// ended, including those of [readers dropped early](crate::ValueReader). Returns at once if already closed, or if the runtime that
+    /// connected the client has shut down; this needs no runtime.
     ///
     /// After [`Config::close_timeout`], connections end even without replies, and commands without a reply fail with
     /// [`Error::Lost`]. If the runtime that connected the client is not running, this returns 1 s later all the same; with a
@@ -188,6 +190,10 @@ impl Client {
         let deadline = self.config().close_timeout.and_then(|limit| Instant::now().checked_add(limit));
         let ends: Vec<_> =
             self.inner.multiplexers.iter().map(|multiplexer| multiplexer.close(deadline)).collect();
+        if self.is_closed() && self.connector().registry.drained().now_or_never().is_some() {
+            // Also outside of every runtime, where there are no clocks to wait with.
+            return;
+        }
         let ended = async {
             for end in ends {
                 // Never sent to: dropped at the end.
@@ -263,32 +269,6 @@ impl Client {
     /// How long commands sent together may take.
     pub(crate) fn limit_of(&self, commands: &[Command]) -> Option<Duration> {
         commands.iter().filter_map(Command::limit).max().or(self.config().command_timeout)
-    }
-
-    /// Sends commands together and waits for the last reply. Returns what `replies` keeps.
-    pub(crate) async fn run_together(
-        &self,
-        commands: EncodedPipeline,
-        replies: Replies,
-    ) -> Result<Vec<Reply>, Error> {
-        let limit = commands.limit().or(self.config().command_timeout);
-        self.run_until(commands, replies, limit.and_then(Deadline::after)).await
-    }
-
-    /// As [`run_together`](Self::run_together), until `deadline`.
-    pub(crate) async fn run_until(
-        &self,
-        commands: EncodedPipeline,
-        replies: Replies,
-        deadline: Option<Deadline>,
-    ) -> Result<Vec<Reply>, Error> {
-        let (sender, answer) = oneshot::channel();
-        let multiplexer = self.multiplexer();
-        let request = Request::due(Commands::Many(commands), ReplySink::Many(sender, replies), deadline);
-        if let Some(request) = multiplexer.try_send(request)? {
-            multiplexer.send_when_room(request).await?;
-        }
-        answer.await.unwrap_or_else(|_| Err(multiplexer.unanswered()))
     }
 
     pub(crate) fn connector(&self) -> &Arc<Connector> {

@@ -21,8 +21,12 @@ mod silence;
 use replaced::ReplacedCheck;
 use silence::SilenceCheck;
 
-/// A connection with one owner: [`Client::dedicated`]. No command is refused on it, and commands of other tasks do not
-/// come in between. Commands have no time limit unless [they set one](Command::timeout).
+/// A connection with one owner: [`Client::dedicated`]. Commands of other tasks do not come in between. Commands have no time limit
+/// unless [they set one](Command::timeout).
+///
+/// It takes every command that has one reply, such as SELECT, WATCH and MULTI. Those that have none, or more than one, are refused
+/// ([`Error::Refused`]), and the error text names the alternative: subscriptions, MONITOR, CLIENT REPLY OFF and SKIP, and the commands of
+/// replication.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -162,7 +166,8 @@ impl Dedicated {
     /// Sends a command and returns its reply.
     ///
     /// # Errors
-    /// [`Error::Server`], [`Error::Lost`], [`Error::TimedOut`] if the command brings a limit.
+    /// [`Error::Server`], [`Error::Lost`], [`Error::TimedOut`] if the command brings a limit, [`Error::Refused`] if it does not have
+    /// one reply; then the connection stays usable.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
@@ -200,7 +205,7 @@ impl Dedicated {
     /// arguments are sent from where they are: see [`Command::arg`].
     ///
     /// # Errors
-    /// As [`command`](Self::command). An error reply is an element of the result.
+    /// As [`command`](Self::command). An error reply is an element of the result. If one command is refused, none was sent.
     ///
     /// # Cancel safety
     /// As [`command`](Self::command).
@@ -209,8 +214,8 @@ impl Dedicated {
         commands: &[Command],
         limit: Option<Duration>,
     ) -> Result<Vec<Result<Value, ServerError>>, Error> {
-        if let Some(empty) = commands.iter().find_map(Command::without_name) {
-            return Err(empty.into());
+        if let Some(refusal) = commands.iter().find_map(Command::dedicated_refusal) {
+            return Err(refusal.into());
         }
         // The kernel takes bytes for a connection that the server has closed: whether they ran would be unknown.
         if !commands.iter().all(Command::may_run_twice)
@@ -268,12 +273,18 @@ impl Dedicated {
         Ok(())
     }
 
-    /// Runs `work` on the connection. The connection is lost unless `work` succeeds in time.
+    /// Runs `work` on the connection. The connection is lost unless `work` succeeds in time. Without any time, `work` does not begin.
     pub(crate) async fn with_connection<T>(
         &mut self,
         limit: Option<Duration>,
         work: impl AsyncFnOnce(&mut RawConnection) -> Result<T, LostCause>,
     ) -> Result<T, Error> {
+        if let Some(limit) = limit
+            && limit.is_zero()
+            && self.raw.is_some()
+        {
+            return Err(TimedOut { peer: self.peer(), limit, may_have_run: false }.into());
+        }
         let Some(mut raw) = self.raw.take() else { return Err(self.lost(false)) };
         let replaced = &self.replaced;
         let work = async |raw: &mut RawConnection| match replaced {

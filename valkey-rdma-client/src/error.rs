@@ -9,10 +9,12 @@ use valkey_rdma_resp::{ProtocolError, ServerError, UnexpectedReply};
 use crate::endpoint::EndpointError;
 use crate::resp::RefusedCommand;
 
+mod advice;
 mod cluster;
 mod connect;
 mod failed_command;
 
+use self::advice::advice;
 pub use self::cluster::ClusterError;
 pub use self::connect::{ConnectCause, ConnectError};
 pub use self::failed_command::FailedCommand;
@@ -139,24 +141,6 @@ impl fmt::Display for Fate {
 impl From<ServerError> for Error {
     fn from(error: ServerError) -> Self {
         Self::Server(error)
-    }
-}
-
-/// What to do about an error reply, where the server does not know it.
-fn advice(error: &ServerError) -> &'static str {
-    // "unknown command 'CONFIG GET', with args beginning with: ..."
-    let name = error.message.strip_prefix("unknown command ").and_then(|text| {
-        let quote = text.chars().next()?;
-        text[quote.len_utf8()..].split(quote).next()
-    });
-    match name {
-        Some(name) if name.eq_ignore_ascii_case("client setname") => {
-            "; to name the connections, use Config::name"
-        }
-        Some(name) if name.contains(' ') => {
-            "; pass its words as separate arguments, as in [\"CONFIG\", \"GET\"]"
-        }
-        _ => "",
     }
 }
 

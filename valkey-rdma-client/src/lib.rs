@@ -85,8 +85,8 @@
 //! | WATCH | [`Client::watch`] |
 //! | blocking commands | [`Client::blocking_command`] |
 //! | values of many megabytes | [`Client::get_into`], [`Client::stream_reply`], [`Client::stream_argument`] |
-//! | anything else that changes a connection | [`Client::dedicated`] |
-//! | bytes of your own RESP, without a login | [`Dialer`] |
+//! | anything else that changes a connection, and has one reply | [`Client::dedicated`] |
+//! | bytes of your own RESP, without a login: MONITOR, replication | [`Dialer`] |
 //!
 //! [`Cache`] keeps values on the client and drops each one when the server reports that it changed.
 //!
@@ -167,6 +167,7 @@ mod error;
 mod events;
 mod execute;
 mod home;
+mod into_endpoint;
 mod multiplexer;
 mod pipeline;
 pub mod pubsub;
@@ -197,6 +198,7 @@ pub use error::{
 };
 pub use events::{ConnectionEvent, ConnectionEvents};
 pub use execute::Execute;
+pub use into_endpoint::{IntoEndpoint, IntoEndpoints};
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use resp::{Command, IntoCommand, RefusedCommand, ToArg};
@@ -207,7 +209,7 @@ pub use streaming::{Fetched, ValueReader, ValueWriter};
 pub use transaction::{Transaction, Watch};
 
 pub use valkey_rdma_resp::{
-    FromValue, Protocol, ProtocolError, ServerError, ServerErrorKind, UnexpectedReply, Value,
+    Fields, FromValue, Protocol, ProtocolError, ServerError, ServerErrorKind, UnexpectedReply, Value,
 };
 pub use valkey_rdma_transport as transport;
 pub use valkey_rdma_transport::{BufferPool, Polling, PoolBuffer, SendRegion, UnusablePool};

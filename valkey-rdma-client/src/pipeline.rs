@@ -198,9 +198,12 @@ pub(crate) fn convert_replies<T: FromValue, E: Into<Error>>(
     all.convert().map_err(|mut error: UnexpectedReply| match error.take_outermost() {
         Some(index) => failed(index, error.into()),
         // The replies together are what does not fit.
+        None if error.got == whole && count == 1 => UnexpectedReply::new(error.wanted, ONE_REPLY).into(),
         None if error.got == whole => UnexpectedReply::new(error.wanted, format!("{count} replies")).into(),
         None => error.into(),
     })
 }
+
+const ONE_REPLY: &str = "the list of all replies, which are 1: ask for a tuple such as (String,)";
 
 const OPEN_MULTI: &str = "the pipeline must end the transaction it begins; add EXEC";

@@ -15,11 +15,13 @@ use crate::error::{Error, LostCause, LostConnection};
 use crate::stats::{ConnectionInfo, Purpose};
 use crate::sync::{Mutex, lock};
 
+mod names;
 mod outbox;
 mod request;
 mod silence;
 mod task;
 
+pub use names::Names;
 pub(crate) use outbox::Outbox;
 pub(crate) use request::{SubscriptionRequest, request};
 use task::Task;
@@ -218,11 +220,7 @@ impl Subscriber {
     ///
     /// # Cancel safety
     /// Dropping the future does not undo the subscription, once it is requested.
-    pub async fn subscribe(
-        &self,
-        to: Subscription,
-        names: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<(), Error> {
+    pub async fn subscribe(&self, to: Subscription, names: impl Names) -> Result<(), Error> {
         self.order(to, true, names).await
     }
 
@@ -234,11 +232,7 @@ impl Subscriber {
     ///
     /// # Cancel safety
     /// As [`subscribe`](Self::subscribe).
-    pub async fn unsubscribe(
-        &self,
-        from: Subscription,
-        names: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<(), Error> {
+    pub async fn unsubscribe(&self, from: Subscription, names: impl Names) -> Result<(), Error> {
         self.order(from, false, names).await
     }
 
@@ -274,13 +268,8 @@ impl Subscriber {
         self.events.try_recv().ok()
     }
 
-    async fn order(
-        &self,
-        kind: Subscription,
-        subscribe: bool,
-        names: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<(), Error> {
-        let names: Vec<_> = names.into_iter().map(|name| Bytes::copy_from_slice(name.as_ref())).collect();
+    async fn order(&self, kind: Subscription, subscribe: bool, names: impl Names) -> Result<(), Error> {
+        let names = names.into_names();
         if names.is_empty() {
             return Ok(());
         }

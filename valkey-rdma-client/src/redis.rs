@@ -28,6 +28,7 @@ use valkey_rdma_resp::{ServerError, Value};
 use crate::client::Client;
 use crate::error::{AbortedTransaction, ClusterError, Error};
 use crate::resp::{Command, CommandClass};
+use crate::transaction::results;
 
 impl ConnectionLike for Client {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, RedisValue> {
@@ -60,11 +61,8 @@ impl ConnectionLike for Client {
             }
             let mut replies = ours.send().await?;
             // To redis-rs an aborted transaction is a failure, not a reply.
-            if pipeline.is_transaction()
-                && let Some(Err(_)) = replies.last()
-                && let Some(Err(error)) = replies.pop()
-            {
-                return Err(Error::Server(error).into());
+            if pipeline.is_transaction() && matches!(replies.last(), Some(Err(_))) {
+                replies = results(replies)?;
             }
             // redis-rs asks for the last replies only: for a transaction, that of EXEC.
             let replies = replies.into_iter().skip(offset).take(count);
@@ -126,6 +124,16 @@ pub(crate) fn error_to_redis(error: &ServerError) -> RedisResult<RedisValue> {
     redis::parse_redis_value(format!("-{} {}\r\n", error.code, error.message).as_bytes())
 }
 
+/// An error of the kind EXECABORT, which names the command as redis-rs's own does. redis-rs makes that for its own connections only.
+fn aborted_to_redis(index: usize, error: &ServerError) -> RedisError {
+    let why = match error_to_redis(error) {
+        Ok(RedisValue::ServerError(error)) => error.to_string(),
+        _ => error.to_string(),
+    };
+    let text = format!("Transaction aborted: [(Index {index}, error: {why})]");
+    Error::Server(ServerError::from_reply(format!("EXECABORT {text}").as_bytes())).into()
+}
+
 /// The error of a command that found no connection, and what that means for the command.
 #[derive(Debug)]
 struct WithFate(Error);
@@ -167,11 +175,7 @@ impl From<Error> for RedisError {
                 (ErrorKind::Server(ServerErrorKind::CrossSlot), "keys of different slots", error.to_string())
                     .into()
             }
-            // Its text names the command, which the server's EXECABORT does not.
-            Error::Aborted(AbortedTransaction::Refused { .. }) => {
-                (ErrorKind::Server(ServerErrorKind::ExecAbort), "transaction discarded", error.to_string())
-                    .into()
-            }
+            Error::Aborted(AbortedTransaction::Refused { index, error }) => aborted_to_redis(*index, error),
             Error::Cluster(ClusterError::Partial { .. }) => {
                 (ErrorKind::Client, "ran in part", error.to_string()).into()
             }

@@ -131,7 +131,10 @@ impl Dedicated {
             }
             Header::Other(Value::Nil) => Ok(None),
             Header::Other(Value::Error(error)) => Err(error.into()),
-            Header::Other(other) => Err(UnexpectedReply::new("a bulk string", other.describe()).into()),
+            Header::Other(other) => {
+                let unexpected = UnexpectedReply::new("a bulk string", other.describe());
+                Err(unexpected.in_reply_to(command.kept_name().to_string()).into())
+            }
         }
     }
 

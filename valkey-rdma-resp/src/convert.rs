@@ -10,6 +10,9 @@ use crate::server_error::ServerError;
 use crate::unexpected_reply::{NOTHING, UnexpectedReply};
 use crate::value::Value;
 
+mod try_from;
+mod tuples;
+
 /// A type that a reply converts to, with [`Value::convert`] or `try_into`.
 ///
 /// ```
@@ -34,11 +37,43 @@ use crate::value::Value;
 /// | `Vec<T>`, sets | an array or set |
 /// | maps, `Vec<(K, V)>` | a map, an array of pairs, or an array of alternating keys and values (RESP2 has no maps) |
 /// | tuples of up to 12 | an array of that length |
+///
+/// # Types of your own
+/// A struct from a hash takes its fields by name: [`Fields`](crate::Fields) has the example. A struct from a pair converts as the pair
+/// does, and so do many of them:
+///
+/// ```
+/// use valkey_rdma_resp::{FromValue, UnexpectedReply, Value};
+///
+/// struct Score {
+///     player: String,
+///     points: f64,
+/// }
+///
+/// impl FromValue for Score {
+///     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+///         let (player, points) = value.convert()?;
+///         Ok(Self { player, points })
+///     }
+///
+///     // ZRANGE WITHSCORES: pairs with RESP3, an array of alternating members and scores with RESP2.
+///     fn from_members(value: Value) -> Result<Vec<Self>, UnexpectedReply> {
+///         let pairs: Vec<(String, f64)> = value.convert()?;
+///         Ok(pairs.into_iter().map(|(player, points)| Self { player, points }).collect())
+///     }
+/// }
+///
+/// let resp2 = Value::Array(vec![Value::Bulk("ann".into()), Value::Bulk("1.5".into())]);
+/// let scores: Vec<Score> = resp2.convert()?;
+/// assert_eq!((scores[0].player.as_str(), scores[0].points), ("ann", 1.5));
+/// # Ok::<_, UnexpectedReply>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "a reply does not convert to `{Self}`",
     label = "not a type of replies",
     note = "these types do: `String`, `Bytes`, `Vec<u8>`, integers, `f64`, `bool`, `()`, `Value`; `Option`s, vectors, sets, maps and tuples of them",
     note = "`&str` and `&[u8]` do not, because a reply is not kept: use `String` or `Bytes`",
+    note = "`!` means that no type was given: write `let () = ...`, or use `command`, which returns the reply as it is",
     note = "implement `FromValue` for types of your own"
 )]
 pub trait FromValue: Sized {
@@ -92,6 +127,16 @@ fn unexpected<T>(wanted: &'static str, got: &Value) -> Result<T, UnexpectedReply
     Err(UnexpectedReply::new(wanted, got.describe()))
 }
 
+/// Converts one pair of a map. An error says which one it is: by its key, if the value does not convert.
+fn pair<K: FromValue, V: FromValue>(
+    (key_at, key): (usize, Value),
+    (value_at, value): (usize, Value),
+) -> Result<(K, V), UnexpectedReply> {
+    // First, so that the key is still there to be named.
+    let value = V::from_value(value).map_err(|error| error.within_pair(value_at, &key))?;
+    Ok((member(key_at, key)?, value))
+}
+
 /// Converts one member. An error says which one it is.
 fn member<T: FromValue>(index: usize, value: Value) -> Result<T, UnexpectedReply> {
     T::from_value(value).map_err(|error| error.within(index))
@@ -110,25 +155,29 @@ fn members(value: Value, wanted: &'static str) -> Result<Vec<Value>, UnexpectedR
 }
 
 /// Converts pairs from any of the forms that servers send.
-fn pairs<K: FromValue, V: FromValue>(value: Value) -> Result<Vec<(K, V)>, UnexpectedReply> {
+pub(crate) fn pairs<K: FromValue, V: FromValue>(value: Value) -> Result<Vec<(K, V)>, UnexpectedReply> {
     let wanted = "keys and values";
     let items = match value {
         Value::Map(pairs) => {
-            let pair = |(index, (key, value))| Ok((member(index, key)?, member(index, value)?));
-            return pairs.into_iter().enumerate().map(pair).collect();
+            let pairs = pairs.into_iter().enumerate();
+            return pairs.map(|(at, (key, value))| pair((at, key), (at, value))).collect();
         }
         other => members(other, wanted)?,
     };
     if items.iter().all(|item| matches!(item, Value::Array(pair) if pair.len() == 2)) {
-        return each(Value::Array(items), wanted);
+        let pairs = items.into_iter().enumerate().map(|(at, item)| {
+            let (key, value) = item.convert()?;
+            pair((0, key), (1, value)).map_err(|error| error.within(at))
+        });
+        return pairs.collect();
     }
     if items.len() % 2 == 1 {
         return unexpected(wanted, &Value::Array(items));
     }
     let mut pairs = Vec::with_capacity(items.len() / 2);
     let mut items = items.into_iter().enumerate();
-    while let (Some((at, key)), Some((next, value))) = (items.next(), items.next()) {
-        pairs.push((member(at, key)?, member(next, value)?));
+    while let (Some(key), Some(value)) = (items.next(), items.next()) {
+        pairs.push(pair(key, value)?);
     }
     Ok(pairs)
 }
@@ -286,66 +335,6 @@ impl<K: FromValue + Ord, V: FromValue> FromValue for BTreeMap<K, V> {
         Ok(pairs(value)?.into_iter().collect())
     }
 }
-
-impl<A: FromValue, B: FromValue> FromValue for (A, B) {
-    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        match <[Value; 2]>::try_from(members(value, "a pair")?) {
-            Ok([a, b]) => Ok((member(0, a)?, member(1, b)?)),
-            Err(items) => unexpected("a pair", &Value::Array(items)),
-        }
-    }
-
-    fn from_members(value: Value) -> Result<Vec<Self>, UnexpectedReply> {
-        pairs(value)
-    }
-}
-
-macro_rules! tuples {
-    ($($wanted:literal: $($type:ident $name:ident $index:literal),*;)*) => { $(
-        impl<$($type: FromValue),*> FromValue for ($($type,)*) {
-            fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-                match <[Value; [$(stringify!($name)),*].len()]>::try_from(members(value, $wanted)?) {
-                    Ok([$($name),*]) => Ok(($(member($index, $name)?,)*)),
-                    Err(items) => unexpected($wanted, &Value::Array(items)),
-                }
-            }
-        }
-    )* };
-}
-
-tuples! {
-    "an array of 1": A a 0;
-    "an array of 3": A a 0, B b 1, C c 2;
-    "an array of 4": A a 0, B b 1, C c 2, D d 3;
-    "an array of 5": A a 0, B b 1, C c 2, D d 3, E e 4;
-    "an array of 6": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5;
-    "an array of 7": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6;
-    "an array of 8": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7;
-    "an array of 9": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8;
-    "an array of 10": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9;
-    "an array of 11": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9, K k 10;
-    "an array of 12": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9, K k 10, L l 11;
-}
-
-// `try_into` for the most frequent types. A blanket implementation is not possible in Rust; `Value::convert` serves the
-// other types.
-macro_rules! try_from {
-    ($($type:ty),* $(,)?) => { $(
-        impl TryFrom<Value> for $type {
-            type Error = UnexpectedReply;
-
-            fn try_from(value: Value) -> Result<Self, UnexpectedReply> {
-                Self::from_value(value)
-            }
-        }
-    )* };
-}
-
-try_from!(
-    (), bool, i64, u64, i32, u32, usize, f64, Bytes, String, Option<i64>, Option<u64>, Option<f64>, Option<Bytes>,
-    Option<String>, Option<(String, String)>, Vec<String>, Vec<Bytes>, Vec<Option<Bytes>>, Vec<Option<String>>,
-    Vec<i64>, Vec<Value>, HashMap<String, String>,
-);
 
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use crate::value::Value;
+
 /// A reply of another type than the caller asked for.
 ///
 /// The text says which member of the reply does not convert, and which command it answers where that is known:
-/// `LRANGE: member 2 of the reply: expected an integer of 64 bits, got a string of 1 bytes`.
+/// `LRANGE: member 2 of the reply: expected an integer of 64 bits, got a string of 1 bytes`. A value of a map goes by its key:
+/// `HGETALL: "age" of the reply: expected an integer of 64 bits, got a string of 1 bytes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnexpectedReply {
@@ -22,7 +25,16 @@ pub struct UnexpectedReply {
 struct Origin {
     command: Option<String>,
     /// The innermost member first.
-    members: Vec<usize>,
+    members: Vec<Member>,
+}
+
+/// Where a value is in what contains it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Member {
+    /// `None` for a value that is missing.
+    index: Option<usize>,
+    /// The key of a value in a map, if it is short text.
+    key: Option<String>,
 }
 
 impl UnexpectedReply {
@@ -50,10 +62,36 @@ impl UnexpectedReply {
         Self { wanted, got: got.into(), origin: None }
     }
 
+    /// An error for a field that a reply must have and does not.
+    ///
+    /// ```
+    /// use valkey_rdma_resp::UnexpectedReply;
+    ///
+    /// let error = UnexpectedReply::missing("age").in_reply_to("HGETALL");
+    /// assert_eq!(error.to_string(), "HGETALL: \"age\" of the reply: expected a value, got nothing; ask for an Option where a value may be missing");
+    /// ```
+    #[must_use]
+    pub fn missing(field: impl Into<String>) -> Self {
+        Self::new("a value", NOTHING).at(None, Some(field.into()))
+    }
+
     /// Says that the value is the member of an array or set with this index, or is in the pair of a map with this index.
     #[must_use]
-    pub fn within(mut self, index: usize) -> Self {
-        self.origin.get_or_insert_default().members.push(index);
+    pub fn within(self, index: usize) -> Self {
+        self.at(Some(index), None)
+    }
+
+    /// Says that the value is in the pair of a map with this index and this key. The text names the key if it is short.
+    pub(crate) fn within_pair(self, index: usize, key: &Value) -> Self {
+        let name = match key {
+            Value::Int(number) => Some(number.to_string()),
+            other => other.as_str().filter(|name| name.len() <= LONGEST_NAME).map(str::to_owned),
+        };
+        self.at(Some(index), name)
+    }
+
+    fn at(mut self, index: Option<usize>, key: Option<String>) -> Self {
+        self.origin.get_or_insert_default().members.push(Member { index, key });
         self
     }
 
@@ -71,15 +109,20 @@ impl UnexpectedReply {
     }
 
     /// Which member of the reply does not convert: an index in the reply, then one within that member, and so on, each counted
-    /// from 0. Empty for the reply itself.
+    /// from 0. Empty for the reply itself, and for a field that is missing in it.
     #[must_use]
     pub fn members(&self) -> Vec<usize> {
-        self.origin.iter().flat_map(|origin| origin.members.iter().rev()).copied().collect()
+        self.places().rev().filter_map(|member| member.index).collect()
+    }
+
+    /// The innermost first.
+    fn places(&self) -> impl DoubleEndedIterator<Item = &Member> {
+        self.origin.iter().flat_map(|origin| &origin.members)
     }
 
     /// Takes the index of the outermost member away: what is left is about that member alone.
     pub fn take_outermost(&mut self) -> Option<usize> {
-        self.origin.as_mut()?.members.pop()
+        self.origin.as_mut()?.members.pop_if(|member| member.index.is_some())?.index
     }
 }
 
@@ -88,12 +131,15 @@ impl fmt::Display for UnexpectedReply {
         if let Some(command) = self.command() {
             write!(f, "{command}: ")?;
         }
-        let members = self.members();
-        for (depth, member) in members.iter().rev().enumerate() {
-            write!(f, "{}member {member}", if depth == 0 { "" } else { " of " })?;
+        for member in self.places() {
+            match (&member.key, member.index) {
+                (Some(key), _) => write!(f, "{key:?} of ")?,
+                (None, Some(index)) => write!(f, "member {index} of ")?,
+                (None, None) => {}
+            }
         }
-        if !members.is_empty() {
-            f.write_str(" of the reply: ")?;
+        if self.places().next().is_some() {
+            f.write_str("the reply: ")?;
         }
         write!(f, "expected {}, got {}", self.wanted, self.got)?;
         if self.got == NOTHING {
@@ -107,3 +153,6 @@ impl std::error::Error for UnexpectedReply {}
 
 /// What a reply without a value is called.
 pub(crate) const NOTHING: &str = "nothing";
+
+/// Keys of more bytes are not part of a text.
+const LONGEST_NAME: usize = 64;

@@ -17,6 +17,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, LostConnection};
 use crate::events::{EventHub, EventReporter};
 use crate::home::Home;
+use crate::into_endpoint::IntoEndpoint;
 use crate::multiplexer::{Multiplexer, PushHook, ReconnectPolicy};
 use crate::question::Question;
 use crate::stats::Purpose;
@@ -34,7 +35,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// Dropping the future abandons the attempt and closes what was opened.
-    pub async fn connect(endpoint: impl TryInto<Endpoint, Error: Into<Error>>) -> Result<Self, Error> {
+    pub async fn connect(endpoint: impl IntoEndpoint) -> Result<Self, Error> {
         Self::connect_with(endpoint, &Config::default()).await
     }
 
@@ -46,11 +47,8 @@ impl Client {
     ///
     /// # Cancel safety
     /// As [`connect`](Self::connect).
-    pub async fn connect_with(
-        endpoint: impl TryInto<Endpoint, Error: Into<Error>>,
-        config: &Config,
-    ) -> Result<Self, Error> {
-        let endpoint = endpoint.try_into().map_err(Into::into)?;
+    pub async fn connect_with(endpoint: impl IntoEndpoint, config: &Config) -> Result<Self, Error> {
+        let endpoint = endpoint.into_endpoint()?;
         endpoint.check()?;
         endpoint.check_single()?;
         Self::start(Self::connector_for(endpoint, config.clone()), None).await
@@ -78,7 +76,7 @@ impl Client {
     /// # Cancel safety
     /// As [`connect`](Self::connect).
     pub async fn connect_with_dialer<S, F>(
-        endpoint: impl TryInto<Endpoint, Error: Into<Error>>,
+        endpoint: impl IntoEndpoint,
         config: &Config,
         dialer: impl Fn() -> F + Send + Sync + 'static,
     ) -> Result<Self, Error>
@@ -86,7 +84,7 @@ impl Client {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         F: Future<Output = io::Result<S>> + Send + 'static,
     {
-        let endpoint = endpoint.try_into().map_err(Into::into)?;
+        let endpoint = endpoint.into_endpoint()?;
         endpoint.check()?;
         endpoint.check_direct()?;
         let dialer = Box::new(move || {

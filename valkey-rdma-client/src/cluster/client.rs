@@ -15,6 +15,7 @@ use super::tries::{Target, Tries};
 use crate::client::{Client, FailedAttempt};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
+use crate::into_endpoint::IntoEndpoints;
 use crate::multiplexer::Deadline;
 use crate::resp::command_table::{Access, Description, find, only_key};
 use crate::resp::{Command, IntoCommand};
@@ -50,10 +51,7 @@ impl ClusterClient {
     ///
     /// # Cancel safety
     /// Dropping the future abandons the attempt and closes what was opened.
-    pub async fn connect<E>(seeds: impl IntoIterator<Item = E>) -> Result<Self, Error>
-    where
-        E: TryInto<Endpoint, Error: Into<Error>>,
-    {
+    pub async fn connect(seeds: impl IntoEndpoints) -> Result<Self, Error> {
         Self::connect_with(seeds, &ClusterConfig::default()).await
     }
 
@@ -64,16 +62,8 @@ impl ClusterClient {
     ///
     /// # Cancel safety
     /// Same as [`connect`](Self::connect).
-    pub async fn connect_with<E>(
-        seeds: impl IntoIterator<Item = E>,
-        config: &ClusterConfig,
-    ) -> Result<Self, Error>
-    where
-        E: TryInto<Endpoint, Error: Into<Error>>,
-    {
-        let seeds = seeds.into_iter().map(|seed| seed.try_into().map_err(Into::into));
-        let seeds = seeds.collect::<Result<Vec<_>, Error>>()?;
-        Ok(Self { core: Arc::new(Core::connect(seeds, config).await?) })
+    pub async fn connect_with(seeds: impl IntoEndpoints, config: &ClusterConfig) -> Result<Self, Error> {
+        Ok(Self { core: Arc::new(Core::connect(seeds.into_endpoints()?, config).await?) })
     }
 
     /// Checks the servers to start from, as [`connect`](Self::connect) does before it connects.
@@ -147,7 +137,7 @@ impl ClusterClient {
     }
 
     /// What happens from now on to the connections that tasks share, node by node: connected, over TCP instead of RDMA, lost,
-    /// not restored, closed. The first events describe the connections that are up.
+    /// not restored, closed. Also that other nodes are primaries. The first events describe the connections that are up.
     ///
     /// ```no_run
     /// # async fn example(cluster: valkey_rdma_client::ClusterClient) {

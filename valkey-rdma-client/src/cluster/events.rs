@@ -18,7 +18,7 @@ use crate::events::{ConnectionEvent, ConnectionEvents};
 use crate::stats::ConnectionInfo;
 use crate::sync::lock;
 
-/// What happened to a connection to a node. `connection` counts those to one node from 0: see
+/// What happened to a connection to a node, or to the cluster. `connection` counts those to one node from 0: see
 /// [`Config::connections`](crate::Config::connections).
 ///
 /// `Display` is a line for a log.
@@ -67,6 +67,12 @@ pub enum ClusterEvent {
         /// For how long.
         silent_for: Duration,
     },
+    /// Other nodes are primaries than before, as this client knows it: after a failover, or when nodes have joined or left. Slots that
+    /// move between the same primaries are not reported.
+    PrimariesChanged {
+        /// The addresses that the cluster announces, sorted.
+        primaries: Vec<NodeAddress>,
+    },
     /// This client ended it: it was closed, or the node left the cluster.
     Closed {
         /// The address that the cluster announces.
@@ -94,6 +100,10 @@ impl fmt::Display for ClusterEvent {
                 write!(f, "{node}: connection {connection} lost: {}", Chain(&**cause))
             }
             Self::ConnectFailed { node, error } => write!(f, "{node}: not connected: {error:#}"),
+            Self::PrimariesChanged { primaries } => {
+                f.write_str("primaries:")?;
+                primaries.iter().try_for_each(|node| write!(f, " {node}"))
+            }
             Self::Silent { node, silent_for } => write!(f, "{node}: no reply for {silent_for:.1?}"),
             Self::Closed { node, connection } => write!(f, "{node}: connection {connection} closed"),
             Self::Missed { count } => write!(f, "{count} events missed"),
@@ -102,7 +112,7 @@ impl fmt::Display for ClusterEvent {
 }
 
 /// Events of the connections that a cluster client shares, to all nodes:
-/// [`ClusterClient::events`](crate::ClusterClient::events). Also a [`Stream`]. Those of one connection are in order. The last 64 events of each connection, and the last 256 connections and failures, are kept until
+/// [`ClusterClient::events`](crate::ClusterClient::events). Also a [`Stream`]. Those of one connection are in order. The last 64 events of each connection, and the last 256 others, are kept until
 /// they are read. It ends when the client has been closed or dropped and all its connections have ended.
 #[derive(Debug)]
 pub struct ClusterEvents {
@@ -141,6 +151,9 @@ impl ClusterEvents {
                 }
                 Some(Item::Failure(node, error)) => {
                     return Poll::Ready(Some(ClusterEvent::ConnectFailed { node, error }));
+                }
+                Some(Item::Primaries(primaries)) => {
+                    return Poll::Ready(Some(ClusterEvent::PrimariesChanged { primaries }));
                 }
                 Some(Item::Silence(node, silent_for)) => {
                     return Poll::Ready(Some(ClusterEvent::Silent { node, silent_for }));
@@ -204,6 +217,7 @@ enum Item {
     Connection(NodeAddress, ConnectionEvents),
     Failure(NodeAddress, Error),
     Silence(NodeAddress, Duration),
+    Primaries(Vec<NodeAddress>),
 }
 
 impl News {
@@ -259,6 +273,11 @@ impl NodeEventHub {
         pass(lock(&self.listeners), |news| news.add(Item::Silence(node.clone(), silent_for)));
     }
 
+    /// Other nodes are primaries.
+    pub(super) fn primaries_changed(&self, primaries: &[NodeAddress]) {
+        pass(lock(&self.listeners), |news| news.add(Item::Primaries(primaries.to_vec())));
+    }
+
     /// There will be no more connections.
     pub(super) fn end(&self) {
         let mut listeners = lock(&self.listeners);
@@ -290,7 +309,7 @@ fn pass(mut listeners: MutexGuard<'_, Listeners>, change: impl Fn(&mut News)) {
     wakers.into_iter().for_each(Waker::wake);
 }
 
-/// Connections and failures that wait to be read. More are dropped, the oldest first.
+/// New connections, failures and changes of the cluster that wait to be read. More are dropped, the oldest first.
 const MOST_WAITING: usize = 256;
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use super::core::CLUSTER;
 use super::core::Core;
 use super::route::slot_of;
 use crate::error::Error;
+use crate::pubsub::Names;
 use crate::pubsub::{DEFAULT_CAPACITY, Event, SlowConsumer, Subscription, SubscriptionRequest, request};
 use crate::sync::lock;
 
@@ -85,11 +86,7 @@ impl ClusterSubscriber {
     ///
     /// # Cancel safety
     /// Dropping the future does not undo the subscription.
-    pub async fn subscribe(
-        &self,
-        to: Subscription,
-        names: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<(), Error> {
+    pub async fn subscribe(&self, to: Subscription, names: impl Names) -> Result<(), Error> {
         self.order(to, true, names).await
     }
 
@@ -100,11 +97,7 @@ impl ClusterSubscriber {
     ///
     /// # Cancel safety
     /// Same as [`subscribe`](Self::subscribe).
-    pub async fn unsubscribe(
-        &self,
-        from: Subscription,
-        names: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<(), Error> {
+    pub async fn unsubscribe(&self, from: Subscription, names: impl Names) -> Result<(), Error> {
         self.order(from, false, names).await
     }
 
@@ -120,16 +113,11 @@ impl ClusterSubscriber {
         }
     }
 
-    async fn order(
-        &self,
-        kind: Subscription,
-        subscribe: bool,
-        names: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<(), Error> {
+    async fn order(&self, kind: Subscription, subscribe: bool, names: impl Names) -> Result<(), Error> {
         let mut by_lane: BTreeMap<Option<u16>, Vec<Bytes>> = BTreeMap::new();
-        for name in names {
-            let slot = (kind == Subscription::Shard).then(|| slot_of(name.as_ref()));
-            by_lane.entry(slot).or_default().push(Bytes::copy_from_slice(name.as_ref()));
+        for name in names.into_names() {
+            let slot = (kind == Subscription::Shard).then(|| slot_of(&name));
+            by_lane.entry(slot).or_default().push(name);
         }
         let lanes = by_lane.into_iter().map(|(slot, names)| (self.lane(slot), names)).collect();
         let core = &self.cluster.core;

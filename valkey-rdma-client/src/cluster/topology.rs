@@ -128,8 +128,9 @@ impl Topology {
         let map = SlotMap::new(shards, &view.ranges);
         info!(shards = map.shards().len(), slots = view.covered(), "new slot map");
         known.view = Some(view);
-        self.map.store(Arc::new(map));
+        let before = self.map.swap(Arc::new(map));
         drop(known);
+        self.report_primaries(&before);
         // Nodes that left: commands in flight keep their connection until their replies come.
         for node in old.into_values() {
             if let (Some(departed), Some(client)) = (&self.departed, node.live()) {
@@ -153,9 +154,19 @@ impl Topology {
             self.map.store(Arc::new(map.moved(slot, &node)));
             known.patched = true;
             drop(known);
+            self.report_primaries(&map);
             self.version.send_modify(|version| *version += 1);
         }
         node
+    }
+
+    /// Reports that the current map has other primaries than the one before. The first map is not reported.
+    fn report_primaries(&self, before: &SlotMap) {
+        let (before, now) = (primaries(before), primaries(&self.map.load()));
+        if before != now && !before.is_empty() {
+            // Unlocked: a report of a node's event looks at what is known.
+            self.settings.events.primaries_changed(&now);
+        }
     }
 
     /// The node with this address, which ASK names. It need not be in the map.
@@ -200,4 +211,11 @@ impl Topology {
             |seed: &Arc<Node>| known.nodes.get(seed.address()).is_some_and(|node| Arc::ptr_eq(node, seed));
         self.seeds.iter().filter(|seed| !is_known(seed)).cloned().collect()
     }
+}
+
+/// The addresses of the primaries, sorted.
+fn primaries(map: &SlotMap) -> Vec<NodeAddress> {
+    let mut primaries: Vec<_> = map.shards().iter().map(|shard| shard.primary.address().clone()).collect();
+    primaries.sort_unstable();
+    primaries
 }

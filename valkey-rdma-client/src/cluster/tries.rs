@@ -103,6 +103,13 @@ impl<'a> Tries<'a> {
     pub(super) async fn next(&mut self) -> Result<Place, Error> {
         let found = self.find().await;
         self.begins();
+        let found = match (found, self.deadline) {
+            (Ok(place), Some(deadline)) if deadline.has_passed() => {
+                let peer = place.node.name().clone();
+                Err(TimedOut { peer, limit: deadline.limit, may_have_run: false }.into())
+            }
+            (found, _) => found,
+        };
         found.map_err(|error| self.give_up(error))
     }
 

@@ -28,6 +28,12 @@ pub enum EndpointError {
     /// A URL without a host.
     #[error("the URL names no host: expected scheme://host:port")]
     MissingHost,
+    /// A URL with a list of hosts.
+    #[error(
+        "the URL names several hosts: give ClusterClient a list of URLs, or use Sentinels, as in \
+         valkey+sentinel://host:26379,host:26379/service"
+    )]
+    SeveralHosts,
     /// A Sentinel URL without the name of a service.
     #[error("the URL names no service: expected scheme+sentinel://sentinel:port/service")]
     MissingService,
@@ -50,10 +56,7 @@ pub enum EndpointError {
         path: String,
     },
     /// An option that does not exist.
-    #[error(
-        "unknown URL option \"{name}\": use protocol, timeout, rx_size, device, gid, source, poll, fallback or rdma_port; \
-         with Sentinels also sentinel_user and sentinel_password"
-    )]
+    #[error("unknown URL option \"{name}\": {}", instead_of_option(.name))]
     UnknownOption {
         /// As given.
         name: String,
@@ -103,6 +106,17 @@ pub enum EndpointError {
     NeedsResp3,
 }
 
+/// What to do about an option that does not exist.
+fn instead_of_option(name: &str) -> &'static str {
+    match name {
+        "db" | "database" => "put the database after the port: /1",
+        _ => {
+            "use protocol, timeout, rx_size, device, gid, source, poll, fallback or rdma_port; \
+             with Sentinels also sentinel_user and sentinel_password"
+        }
+    }
+}
+
 /// What to do where other clients' URLs name something that this one has no scheme for.
 fn instead_of(scheme: &str) -> &'static str {
     match scheme {
@@ -114,6 +128,9 @@ fn instead_of(scheme: &str) -> &'static str {
         }
         "sentinel" | "redis-sentinel" | "rediss-sentinel" => {
             ", with +sentinel behind it: valkey+sentinel://host:26379/service"
+        }
+        _ if scheme.ends_with("+cluster") || scheme.ends_with("-cluster") => {
+            "; for a cluster, give ClusterClient a list of such URLs"
         }
         _ => "",
     }

@@ -34,6 +34,10 @@ impl FromStr for Endpoint {
         if rest.split_once(['/', '?']).is_some_and(|(_, after)| after.contains('@')) {
             return Err(EndpointError::BareSeparator);
         }
+        let place = rest.split(['/', '?']).next().unwrap_or_default();
+        if place.rsplit('@').next().is_some_and(|hosts| hosts.contains(',')) {
+            return Err(EndpointError::SeveralHosts);
+        }
         let url = Url::parse(text).map_err(|error| EndpointError::Syntax { reason: error.to_string() })?;
         let host = match url.host() {
             Some(Host::Domain(name)) if !name.is_empty() => name.to_owned(),

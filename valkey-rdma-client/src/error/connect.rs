@@ -242,7 +242,9 @@ const MORE_FILES: &str = "raise the limit of open files (ulimit -n), or open few
 /// What the user can do about a server that refuses login or setup.
 fn hint(error: &ServerError) -> &'static str {
     match error.kind() {
-        ServerErrorKind::NoAuth => "give the password as user:password@ before the host",
+        ServerErrorKind::NoAuth => {
+            "give the password before the host: user:password@, or :password@ for the default user"
+        }
         ServerErrorKind::WrongPass => "check user and password",
         ServerErrorKind::NoProto => "it does not speak RESP3: use protocol=resp2",
         ServerErrorKind::ProtectedMode => {

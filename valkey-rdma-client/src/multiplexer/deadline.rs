@@ -20,6 +20,16 @@ impl Deadline {
     pub(crate) fn after(limit: Duration) -> Option<Self> {
         Some(Self { at: Instant::now().checked_add(limit)?, limit })
     }
+
+    /// True if there was no time from the beginning.
+    pub(crate) fn is_at_once(self) -> bool {
+        self.limit.is_zero()
+    }
+
+    /// True if the time is up.
+    pub(crate) fn has_passed(self) -> bool {
+        self.is_at_once() || self.at <= Instant::now()
+    }
 }
 
 /// Wakes a task at the earliest of many deadlines, with one timer.

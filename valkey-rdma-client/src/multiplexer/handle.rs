@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::deadline::Deadline;
 use super::queue::RequestQueue;
 use super::request::Request;
 use super::state::{MultiplexerState, PushHook};
@@ -42,8 +43,13 @@ impl Multiplexer {
     }
 
     /// Sends the request, or queues it. Returns it if the queue is full: then it has to
-    /// [wait](Self::send_when_room).
+    /// [wait](Self::send_when_room). A request without any time fails, and is not sent.
     pub(crate) fn try_send(&self, request: Request) -> Result<Option<Request>, Error> {
+        if let Some(deadline) = request.deadline
+            && deadline.is_at_once()
+        {
+            return Err(refused(request, self.late(deadline)));
+        }
         self.pushed(self.queue.submitted.push(request, Claim::New))
     }
 
@@ -58,14 +64,19 @@ impl Multiplexer {
             let now = Instant::now();
             match (late.deadline, self.state.disconnect_reason()) {
                 (Some(deadline), _) if deadline.at <= now => {
-                    self.state.counters.timed_out();
-                    return Err(refused(late, self.state.timed_out(deadline.limit, false)));
+                    return Err(refused(late, self.late(deadline)));
                 }
                 (_, Some(why)) => return Err(refused(late, why)),
                 // Connected: it waits up to its own deadline.
                 (_, None) => (request, patience) = (late, None),
             }
         }
+    }
+
+    /// The error for a request that was not sent in time, which is counted.
+    pub(crate) fn late(&self, deadline: Deadline) -> Error {
+        self.state.counters.timed_out();
+        self.state.timed_out(deadline.limit, false)
     }
 
     /// Does what a push asks of its caller.

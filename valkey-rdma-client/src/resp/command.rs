@@ -131,7 +131,8 @@ impl Command {
     }
 
     /// Limits the duration of this command, instead of the client's
-    /// [`command_timeout`](crate::Config::command_timeout). In a pipeline, the longest limit applies.
+    /// [`command_timeout`](crate::Config::command_timeout). In a pipeline, the longest limit applies. With a limit of zero, the command is
+    /// not sent, and fails with [`Error::TimedOut`](crate::Error::TimedOut).
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
@@ -150,9 +151,12 @@ impl Command {
         self.class
     }
 
-    /// The refusal of a command without a name.
-    pub(crate) fn without_name(&self) -> Option<RefusedCommand> {
-        if self.class == CommandClass::Empty { self.refusal() } else { None }
+    /// The refusal of this command on a dedicated connection, if any.
+    pub(crate) fn dedicated_refusal(&self) -> Option<RefusedCommand> {
+        match self.class {
+            CommandClass::Empty | CommandClass::Unanswered(_) => self.refusal(),
+            _ => None,
+        }
     }
 
     /// True if the command may block.
@@ -164,7 +168,7 @@ impl Command {
     pub(crate) fn refusal(&self) -> Option<RefusedCommand> {
         match self.class {
             CommandClass::Empty => Some(self.refused(policy::EMPTY)),
-            CommandClass::Refused(reason) => Some(self.refused(reason)),
+            CommandClass::Refused(reason) | CommandClass::Unanswered(reason) => Some(self.refused(reason)),
             _ => None,
         }
     }
@@ -257,6 +261,7 @@ impl Command {
 
 /// What [`Client::command`](crate::Client::command), [`Client::query`](crate::Client::query) and pipelines take: a [`Command`],
 /// which [`cmd!`](crate::cmd) makes, or a name and arguments in an array or iterator.
+/// The members of an array have one type: for `["SET", "visits", 5]`, the compiler says "mismatched types", and `cmd!` is what takes it.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -270,7 +275,8 @@ impl Command {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a command",
-    note = "use `cmd![\"SET\", key, value]`, an array such as `[\"PING\"]`, or a `Command`"
+    note = "use `cmd![\"SET\", key, value]`, an array such as `[\"PING\"]`, or a `Command`",
+    note = "arguments of different types need `cmd!`: an array has one type"
 )]
 pub trait IntoCommand {
     /// Returns the command.
@@ -302,6 +308,8 @@ impl IntoCommand for &Command {
     }
 }
 
+// What the compiler would ask for instead of a command is of no use to the caller.
+#[diagnostic::do_not_recommend]
 impl<I: IntoIterator<Item: ToArg>> IntoCommand for I {
     fn into_command(self) -> Command {
         Command::from_args(self)
@@ -319,6 +327,8 @@ impl<I: IntoIterator<Item: ToArg>> IntoCommand for I {
 /// let rest: i64 = client.query(cmd!["TTL", key]).await?;
 /// let keys = ["a", "b"];
 /// let removed: u64 = client.query(cmd!["DEL", keys]).await?; // one argument for each member
+/// let fields = [("name", "Ada"), ("born", "1815")];
+/// let new: u64 = client.query(cmd!["HSET", "user:1", fields]).await?; // two for each pair, also of a HashMap
 /// # Ok(())
 /// # }
 /// ```

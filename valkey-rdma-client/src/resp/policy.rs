@@ -36,6 +36,8 @@ pub(crate) enum CommandClass {
     Waits,
     /// Changes or breaks the connection for other tasks; the text says why.
     Refused(&'static str),
+    /// Not answered by one reply, so that no connection takes it that matches replies to commands; the text says why.
+    Unanswered(&'static str),
 }
 
 impl CommandClass {
@@ -44,7 +46,8 @@ impl CommandClass {
         let is = |word: &str| arg.eq_ignore_ascii_case(word.as_bytes());
         match (arguments, self) {
             (0, _) => classify_name(arg),
-            (1, CommandClass::Client) if is("REPLY") => CommandClass::Refused(SILENCES),
+            (1, CommandClass::Client) if is("REPLY") => CommandClass::Unanswered(SILENCES),
+            (2, CommandClass::Unanswered(SILENCES)) if is("ON") => CommandClass::Refused(SILENCES),
             (1, CommandClass::Client) if is("TRACKING") => CommandClass::Refused(TRACKS),
             (1, CommandClass::Client) if is("SETNAME") => CommandClass::Refused(NAMES),
             (1, CommandClass::Client) if CLIENT_MODES.into_iter().any(is) => {
@@ -79,15 +82,15 @@ fn classify_name(name: &[u8]) -> CommandClass {
         b"MULTI" => CommandClass::Multi,
         b"EXEC" | b"DISCARD" => CommandClass::EndMulti,
         b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE" | b"SUNSUBSCRIBE" => {
-            CommandClass::Refused(SUBSCRIBES)
+            CommandClass::Unanswered(SUBSCRIBES)
         }
         b"SELECT" => CommandClass::Refused(SELECTS),
         b"AUTH" => CommandClass::Refused(LOGS_IN),
-        b"MONITOR" => CommandClass::Refused(MONITORS),
+        b"MONITOR" => CommandClass::Unanswered(MONITORS),
         b"QUIT" => CommandClass::Refused(QUITS),
         b"RESET" => CommandClass::Refused(RESETS),
         b"WATCH" | b"UNWATCH" => CommandClass::Refused(WATCHES),
-        b"SYNC" | b"PSYNC" | b"REPLCONF" => CommandClass::Refused(REPLICATES),
+        b"SYNC" | b"PSYNC" | b"REPLCONF" => CommandClass::Unanswered(REPLICATES),
         b"ASKING" | b"READONLY" | b"READWRITE" => CommandClass::Refused(CHANGES_MODE),
         b"SCRIPT" => CommandClass::Script,
         b"XREAD" => CommandClass::Streams { options: 1 },
@@ -101,8 +104,8 @@ fn classify_name(name: &[u8]) -> CommandClass {
 }
 
 pub(super) const EMPTY: &str = "a command needs at least a name";
-const SUBSCRIBES: &str = "its messages would mix with the replies of other tasks; use Client::subscriber";
-const MONITORS: &str = "its output would mix with the replies of other tasks; use `valkey-cli monitor`";
+const SUBSCRIBES: &str = "its messages would mix with the replies to commands; use Client::subscriber";
+const MONITORS: &str = "its output would mix with the replies to commands; use `valkey-cli monitor`";
 const SILENCES: &str = "without replies, answers cannot be matched to commands; to wait once for many of them, use Client::pipeline";
 const CHANGES_PROTOCOL: &str = "the protocol is fixed when connecting; use the endpoint's protocol and login";
 const QUITS: &str = "the connection is shared; use Client::close";

@@ -117,7 +117,7 @@ async fn get_group<'a>(
             Header::Other(Value::Error(error)) => Fetched::Refused(error.into()),
             Header::Other(other) => {
                 let unexpected = UnexpectedReply::new("a bulk string", other.describe());
-                Fetched::Refused(unexpected.into())
+                Fetched::Refused(unexpected.in_reply_to("GET").into())
             }
         };
         fetched.push(outcome);

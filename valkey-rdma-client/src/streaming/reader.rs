@@ -88,12 +88,13 @@ impl ValueReader {
         Ok(read)
     }
 
-    /// Reads a value that nothing was read of yet into the caller's memory, to its end. Returns its length.
+    /// Reads the reply to GET, which nothing was read of yet, into the caller's memory, to its end. Returns its length.
     pub(crate) async fn read_into(mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         let len = self.len();
         let Some(buffer) = buffer.get_mut(..len) else {
             let got = format!("a string of {len} bytes");
-            return Err(UnexpectedReply::new("a value that fits into the buffer", got).into());
+            let unexpected = UnexpectedReply::new("a value that fits into the buffer", got);
+            return Err(unexpected.in_reply_to("GET").into());
         };
         let mut filled = 0;
         while filled < len {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 use valkey_rdma_client::{Client, Command, Config, Error, Fate, Fetched, LostCause, Purpose};
 use valkey_rdma_mock::MockServer;
 
@@ -41,6 +42,44 @@ async fn a_connection_of_ones_own_takes_what_the_shared_one_refuses() {
     drop(own);
     let mut next = client.dedicated().await.expect("connected");
     assert!(!next.command(["GET", &key]).await.expect("a reply").is_nil(), "a changed one is not reused");
+}
+
+/// The next command would get a message, or the first would wait for ever.
+#[tokio::test]
+async fn what_does_not_have_one_reply_is_refused_on_a_connection_of_ones_own_too() {
+    let target = target().await;
+    let client = target.client().await;
+    let mut own = client.dedicated().await.expect("connected");
+    let mut watch = client.watch([target.key("k")]).await.expect("watched");
+    for (line, instead) in [
+        ("MONITOR", "valkey-cli monitor"),
+        ("subscribe news", "Client::subscriber"),
+        ("PSUBSCRIBE n*", "Client::subscriber"),
+        ("SSUBSCRIBE news", "Client::subscriber"),
+        ("UNSUBSCRIBE", "Client::subscriber"),
+        ("CLIENT REPLY OFF", "Client::pipeline"),
+        ("client reply skip", "Client::pipeline"),
+        ("SYNC", "Dialer::dial"),
+        ("PSYNC ? -1", "Dialer::dial"),
+    ] {
+        let command = || Command::from_args(line.split(' '));
+        let together = [Command::new("PING"), command()];
+        for outcome in [
+            timeout(PATIENCE, own.command(command())).await.expect("no hang").map(drop),
+            timeout(PATIENCE, own.execute_all(&together, None)).await.expect("no hang").map(drop),
+            timeout(PATIENCE, watch.command(command())).await.expect("no hang").map(drop),
+        ] {
+            let error = outcome.expect_err("refused");
+            assert!(matches!(error, Error::Refused(_)) && error.to_string().contains(instead), "{error}");
+        }
+    }
+    for line in
+        ["CLIENT REPLY ON", "CLIENT TRACKING ON", "MULTI", "DISCARD", "SELECT 1", "HELLO 3", "READONLY"]
+    {
+        let reply = own.command(line.split(' ')).await;
+        assert!(!matches!(reply, Err(Error::Refused(_))), "{line}: {reply:?}");
+    }
+    assert_eq!(own.query::<String>(["PING"]).await.expect("its own reply"), "PONG");
 }
 
 /// Each new connection leaves memory behind in an RDMA server.
@@ -236,3 +275,6 @@ async fn a_connection_that_the_server_closed_is_known_to_have_ended() {
     }
     asleep.shutdown_background();
 }
+
+/// Far longer than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(60);

@@ -38,7 +38,7 @@ async fn a_value_is_read_straight_into_the_callers_memory() {
     assert!(matches!(error, Error::Unexpected(_)), "{error:?}");
     assert_eq!(
         error.to_string(),
-        format!("expected a value that fits into the buffer, got a string of {LEN} bytes")
+        format!("GET: expected a value that fits into the buffer, got a string of {LEN} bytes")
     );
     client.command(["DEL", &key]).await.expect("deleted");
     client.close().await;
@@ -168,7 +168,7 @@ async fn a_reply_that_is_no_string_is_told() {
     let target = target().await;
     let client = target.client().await;
     let error = client.stream_reply(Command::new("INCR").arg(target.key("n"))).await.expect_err("a number");
-    assert_eq!(error.to_string(), "expected a bulk string, got the integer 1");
+    assert_eq!(error.to_string(), "INCR: expected a bulk string, got the integer 1");
     let error = client.stream_reply(Command::new("NOSUCHCOMMAND")).await.expect_err("unknown");
     assert!(matches!(error, Error::Server(_)), "{error:?}");
 }

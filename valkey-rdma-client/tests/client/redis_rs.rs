@@ -238,7 +238,10 @@ async fn transactions() {
         let aborted =
             redis::pipe().atomic().cmd("NOSUCHCOMMAND").exec_async(&mut con).await.expect_err("aborted");
         assert_eq!(aborted.kind(), ErrorKind::Server(ServerErrorKind::ExecAbort));
-        (a, b)
+        let wrong = redis::pipe().atomic().incr(key("n"), 1).cmd("GET").exec_async(&mut con).await;
+        let text = wrong.expect_err("GET needs a key").to_string();
+        let why = text.find("Transaction aborted: [(Index 1, error: ").map(|at| text[at..].to_owned());
+        (a, b, why.expect("the command and its error"))
     });
 }
 

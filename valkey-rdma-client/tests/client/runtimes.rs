@@ -29,6 +29,22 @@ fn a_client_whose_runtime_has_ended_says_so() {
     mock.block_on(server.shutdown());
 }
 
+/// As a program does whose `main` has left its runtime: there is nothing to wait for.
+#[test]
+fn closing_a_client_that_has_ended_needs_no_runtime() {
+    let mock = Runtime::new().expect("a runtime");
+    let server = mock.block_on(MockServer::start());
+    let first = one_thread();
+    let connect = |runtime: &Runtime| runtime.block_on(Client::connect(server.tcp_url())).expect("connected");
+    let (closed, stopped) = (connect(&mock), connect(&first));
+    mock.block_on(closed.close());
+    drop(first);
+    for client in [closed, stopped] {
+        assert_eq!(client.close().now_or_never(), Some(()));
+    }
+    mock.block_on(server.shutdown());
+}
+
 /// A runtime of one thread runs only within `block_on`.
 #[test]
 fn closing_ends_though_the_runtime_that_connected_does_not_run() {

@@ -1,5 +1,7 @@
 //! Commands with keys in one slot, in several and in none.
 
+use std::time::Duration;
+
 use valkey_rdma_client::cluster::{NodeAddress, Route};
 use valkey_rdma_client::{ClusterError, Command, Error, Fate, Value};
 
@@ -118,4 +120,26 @@ fn every_future_can_be_spawned() {
     is_send(|cluster| async move { cluster.execute_on(Route::Any, Command::new("PING")).await });
     is_send(|cluster| async move { cluster.scan().next_batch().await });
     is_send(|cluster| async move { cluster.close().await });
+}
+
+#[tokio::test]
+async fn what_has_no_time_left_is_not_sent() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let key = target.key("n");
+    let late = || Command::new("INCR").arg(&key).timeout(Duration::ZERO);
+    let pipeline = cluster.pipeline().command(late()).command(late());
+    let everywhere = Command::new("DBSIZE").timeout(Duration::ZERO);
+    let mut outcomes: Vec<_> = pipeline.send().await.expect("each has its own").into_iter().collect();
+    outcomes.push(cluster.execute(late()).await);
+    outcomes.push(cluster.execute_on(Route::Any, late()).await);
+    outcomes.push(cluster.execute(everywhere).await);
+    outcomes
+        .push(cluster.blocking_command(Command::new("BLPOP").arg(&key).arg(0).timeout(Duration::ZERO)).await);
+    outcomes.push(cluster.transaction().command(late()).execute().await.map(|_| Value::Nil));
+    for outcome in outcomes {
+        let error = outcome.expect_err("too late");
+        assert!(matches!(error, Error::TimedOut(_)) && error.fate() == Fate::NotSent, "{error:?}");
+    }
+    assert_eq!(cluster.query::<i64>(["INCR", &key]).await.expect("counted"), 1);
 }

@@ -1,8 +1,8 @@
 //! What a cluster client reports of its connections.
 
 use tokio::time::timeout;
-use valkey_rdma_client::ClusterClient;
 use valkey_rdma_client::cluster::{ClusterEvent, ClusterEvents};
+use valkey_rdma_client::{ClusterClient, Command};
 use valkey_rdma_mock::{DeviceKind, MockCluster, Transports};
 
 use crate::target::{PATIENCE, client_of, mocks, unhurried, unhurried_node};
@@ -27,6 +27,41 @@ async fn next(events: &mut ClusterEvents, node: &str) -> &'static str {
         }
     };
     timeout(PATIENCE, found).await.expect("an event")
+}
+
+/// A router that follows the cluster needs not ask again and again.
+#[tokio::test]
+async fn a_failover_is_reported_with_the_primaries_and_a_slot_that_moves_is_not() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let mut events = cluster.events();
+    let key = mocks.key_of(0, 0);
+    let (slot, theirs) = (MockCluster::slot(&key), mocks.key_of(2, 0));
+    mocks.begin_migration(slot..=slot, 1);
+    mocks.finish_migration(slot..=slot);
+    cluster.command(["SET", &key, "x"]).await.expect("behind MOVED");
+    mocks.kill(2).await;
+    mocks.fail_over(5);
+    let mut expected = [0, 1, 5].map(|node| mocks.announced(node));
+    expected.sort();
+    let write = tokio::spawn({
+        let cluster = cluster.clone();
+        async move { cluster.command(Command::new("SET").arg(theirs).arg("x").idempotent()).await }
+    });
+    let reported = async {
+        loop {
+            let event = events.next().await.expect("not the end");
+            if let ClusterEvent::PrimariesChanged { primaries } = &event {
+                let text = event.to_string();
+                return (primaries.iter().map(ToString::to_string).collect::<Vec<_>>(), text);
+            }
+        }
+    };
+    let (mut primaries, text) = timeout(PATIENCE, reported).await.expect("an event");
+    assert!(text.starts_with("primaries: ") && text.ends_with(primaries.last().expect("three")), "{text}");
+    primaries.sort();
+    assert_eq!(primaries, expected);
+    write.await.expect("no panic").expect("its node was replaced");
 }
 
 /// Gives each primary a connection.

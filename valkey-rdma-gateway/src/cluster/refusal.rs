@@ -32,7 +32,11 @@ pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Reply {
         }
         _ => {
             metrics.not_sent.add(1);
-            format!("NOUPSTREAM the command was not sent: {error:#}")
+            match error {
+                // Without the advice to the gateway.
+                Error::Server(redirection) => format!("NOUPSTREAM the command was not sent: {redirection}"),
+                _ => format!("NOUPSTREAM the command was not sent: {error:#}"),
+            }
         }
     };
     Reply::error(one_line(&text))

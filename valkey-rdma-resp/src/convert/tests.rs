@@ -119,14 +119,26 @@ fn an_error_says_which_member_does_not_convert() {
     assert_eq!(wrong::<(i64, i64)>(Value::Array(items())), expected);
     assert_eq!(wrong::<HashSet<i64>>(Value::Set(items())), expected);
     assert_eq!(wrong::<BTreeSet<i64>>(Value::Set(items())), expected);
-    assert_eq!(wrong::<HashMap<i64, i64>>(Value::Array(items())), expected);
+    // A value goes by its key.
+    let named = "\"1\" of the reply: expected an integer of 64 bits, got a string of 1 bytes";
+    assert_eq!(wrong::<HashMap<i64, i64>>(Value::Array(items())), named);
+    let keys = Value::Map(vec![(bulk("x"), bulk("1"))]);
+    assert_eq!(wrong::<HashMap<i64, i64>>(keys), expected.replace("member 1", "member 0"));
     let narrow = wrong::<Vec<u8>>(Value::Array(vec![Value::Int(1), Value::Int(256)]));
     assert_eq!(narrow, "member 1 of the reply: expected an unsigned integer of 8 bits, got the integer 256");
     let pairs = Value::Map(vec![(bulk("1"), bulk("2")), (bulk("3"), bulk("x"))]);
-    assert_eq!(wrong::<HashMap<i64, i64>>(pairs.clone()), expected);
+    assert_eq!(
+        wrong::<HashMap<i64, i64>>(pairs.clone()),
+        named.replace('1', "3").replacen("of 3 b", "of 1 b", 1)
+    );
     let error = Value::Array(vec![Value::Nil, pairs]).convert::<(Value, Vec<(i64, i64)>)>().expect_err("x");
     assert_eq!(error.members(), [1, 1]);
-    assert!(error.to_string().starts_with("member 1 of member 1 of the reply: expected"), "{error}");
+    assert!(error.to_string().starts_with("\"3\" of member 1 of the reply: expected"), "{error}");
+    let pair = |key: &str| Value::Array(vec![bulk("0"), Value::Array(vec![bulk(key), bulk("x")])]);
+    for (key, name) in [("a\n", r#""a\n""#.to_owned()), (&"k".repeat(65), "member 1".to_owned())] {
+        let error = pair(key).convert::<(Value, BTreeMap<String, i64>)>().expect_err("x").to_string();
+        assert!(error.starts_with(&format!("{name} of member 1 of the reply")), "{error}");
+    }
 }
 
 #[test]

@@ -22,6 +22,37 @@ async fn a_timeout_is_told_and_the_late_reply_is_dropped() {
     assert_eq!(client.counters().reconnects, 0);
 }
 
+/// A program that computes its limits finds that there is no time left.
+#[tokio::test(start_paused = true)]
+async fn what_has_no_time_left_is_not_sent() {
+    let (client, door, mut peer) = pair(&Config::default()).await;
+    let mut own = door.admit();
+    let (connection, ()) = tokio::join!(client.dedicated(), own.greet());
+    let mut connection = connection.expect("connected");
+    let late = || get("late").timeout(Duration::ZERO);
+    for outcome in [
+        client.execute(late()).await.map(drop),
+        client.pipeline().command(late()).command(late()).send().await.map(drop),
+        client.pipeline().command(late()).send_each(|_, _| {}).await,
+        client.transaction().command(late()).execute().await.map(drop),
+        connection.execute(late()).await.map(drop),
+    ] {
+        let error = outcome.expect_err("too late");
+        assert_eq!(error.to_string(), "no reply from test:1 within 0ns; the command was not sent");
+        assert_eq!(error.fate(), Fate::NotSent);
+    }
+    assert_eq!(client.counters().timeouts, 4);
+    let next = start(&client, get("a"));
+    peer.expect(&raw("a")).await;
+    peer.say(b"$1\r\nA\r\n").await;
+    assert_eq!(next.await.expect("no panic").expect("a reply").as_str(), Some("A"));
+    let (reply, ()) = tokio::join!(connection.execute(get("b")), async {
+        own.expect(&raw("b")).await;
+        own.say(b"$1\r\nB\r\n").await;
+    });
+    assert_eq!(reply.expect("it stays usable").as_str(), Some("B"));
+}
+
 /// Also where the server takes no more bytes, so that commands can neither be sent nor taken from the queue.
 #[tokio::test(start_paused = true)]
 async fn every_command_meets_its_deadline_though_nothing_moves() {

@@ -1,6 +1,7 @@
 //! [`ToArg`]: what can be an argument of a command.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use super::Command;
 /// | `bool` | `1` or `0` |
 /// | `Option<T>` | its value; nothing for `None` |
 /// | slices, arrays and vectors of other types | one argument for each member |
+/// | pairs | both, one after the other |
+/// | `HashMap`, `BTreeMap` | key and value for each pair |
 ///
 /// `String`, `Vec<u8>` and `Bytes` of at least 8 KiB are not copied if they are passed by value. `Bytes` are not copied if they
 /// are passed by reference either.
@@ -47,7 +50,7 @@ use super::Command;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a command",
     label = "not an argument",
-    note = "these types can: strings, `char`, bytes (`&[u8]`, `Vec<u8>`, `Bytes`), integers, floats, `bool`; `Option`s, slices, arrays and vectors of them",
+    note = "these types can: strings, `char`, bytes (`&[u8]`, `Vec<u8>`, `Bytes`), integers, floats, `bool`; `Option`s, pairs, slices, arrays, vectors and maps of them",
     note = "pass anything that has a text as `value.to_string()`, or implement `ToArg` for types of your own"
 )]
 pub trait ToArg {
@@ -260,57 +263,38 @@ impl<T: ToArg> ToArg for Vec<T> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn words(command: &Command) -> Vec<String> {
-        command.words().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+/// Two arguments, such as a field and its value.
+impl<A: ToArg, B: ToArg> ToArg for (A, B) {
+    fn add_to(&self, command: &mut Command) {
+        self.0.add_to(command);
+        self.1.add_to(command);
     }
 
-    #[test]
-    fn arguments_of_different_types_make_one_command() {
-        let (key, value) = (String::from("key"), vec![b'v'; 3]);
-        let command = crate::cmd!["SET", &key, value, "EX", 5, Some("NX"), None::<&str>, true, 'c'];
-        assert_eq!(words(&command), ["SET", "key", "vvv", "EX", "5", "NX", "1", "c"]);
-        assert_eq!(words(&crate::cmd!["PING"]), ["PING"]);
-    }
-
-    #[test]
-    fn members_of_slices_are_arguments_but_bytes_are_one() {
-        let keys = vec!["a", "b"];
-        let scores = [(1.5, "x")].map(|(score, member)| (score, Cow::Borrowed(member)));
-        let mut command =
-            crate::cmd!["DEL", &keys, keys, [1, 2], [b'x', b'y'], b"z", &[7_u8][..], Bytes::new()];
-        for (score, member) in scores {
-            command.push(score).push(member);
-        }
-        assert_eq!(
-            words(&command),
-            ["DEL", "a", "b", "a", "b", "1", "2", "xy", "z", "\u{7}", "", "1.5", "x"]
-        );
-    }
-
-    #[test]
-    fn numbers_are_sent_as_servers_read_them() {
-        let integers = crate::cmd!["X", 7_u8, i64::MIN, u128::MAX, -0_i32];
-        let limits = ["X", "7", "-9223372036854775808", "340282366920938463463374607431768211455", "0"];
-        assert_eq!(words(&integers), limits);
-        let floats = crate::cmd!["X", 1.0, -0.1, 1e300, 5e-324, f64::INFINITY, 0.1_f32];
-        assert_eq!(words(&floats), ["X", "1", "-0.1", "1e300", "5e-324", "inf", "0.1"]);
-        for float in [f64::MIN_POSITIVE, -1.797_693_134_862_315_7e308, 123_456_789.123_456_79] {
-            let text = words(&crate::cmd!["X", float]).remove(1);
-            assert_eq!(text.parse(), Ok(float), "{text}");
-        }
-    }
-
-    #[test]
-    fn large_bytes_are_moved_or_shared_and_never_copied() {
-        let vec = vec![b'v'; 9000];
-        let string = "s".repeat(9000);
-        let bytes = Bytes::from(vec![b'b'; 9000]);
-        let places = [vec.as_ptr(), string.as_ptr(), bytes.as_ptr(), bytes.as_ptr()];
-        let command = crate::cmd!["MSET", vec, string, &bytes, bytes];
-        assert_eq!(command.words().skip(1).map(<[u8]>::as_ptr).collect::<Vec<_>>(), places);
+    fn move_to(self, command: &mut Command) {
+        self.0.move_to(command);
+        self.1.move_to(command);
     }
 }
+
+impl<K: ToArg, V: ToArg, S> ToArg for HashMap<K, V, S> {
+    fn add_to(&self, command: &mut Command) {
+        self.iter().for_each(|pair| pair.move_to(command));
+    }
+
+    fn move_to(self, command: &mut Command) {
+        self.into_iter().for_each(|pair| pair.move_to(command));
+    }
+}
+
+impl<K: ToArg, V: ToArg> ToArg for BTreeMap<K, V> {
+    fn add_to(&self, command: &mut Command) {
+        self.iter().for_each(|pair| pair.move_to(command));
+    }
+
+    fn move_to(self, command: &mut Command) {
+        self.into_iter().for_each(|pair| pair.move_to(command));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! [`advice`]: what to do about an error reply.
+
+use valkey_rdma_resp::{ServerError, ServerErrorKind};
+
+/// What to do about an error reply, where the server does not know it.
+pub(super) fn advice(error: &ServerError) -> &'static str {
+    match error.kind() {
+        ServerErrorKind::Moved | ServerErrorKind::Ask => {
+            return "; the server belongs to a cluster: use ClusterClient, which finds the node";
+        }
+        ServerErrorKind::CrossSlot => {
+            return "; the server belongs to a cluster: give keys that are used together the same hash tag, as {user1}:name and \
+                    {user1}:mail have";
+        }
+        _ => {}
+    }
+    // "unknown command 'CONFIG GET', with args beginning with: ..."
+    let name = error.message.strip_prefix("unknown command ").and_then(|text| {
+        let quote = text.chars().next()?;
+        text[quote.len_utf8()..].split(quote).next()
+    });
+    match name {
+        Some(name) if name.eq_ignore_ascii_case("client setname") => {
+            "; to name the connections, use Config::name"
+        }
+        Some(name) if name.contains(' ') => {
+            "; pass its words as separate arguments, as in [\"CONFIG\", \"GET\"]"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn the_errors_of_a_cluster_say_what_finds_the_node() {
+        let text = |reply: &str| Error::from(ServerError::from_reply(reply.as_bytes())).to_string();
+        let advice = "the server belongs to a cluster: use ClusterClient, which finds the node";
+        assert_eq!(text("MOVED 866 h:1"), format!("MOVED 866 h:1; {advice}"));
+        assert_eq!(text("ASK 866 h:1"), format!("ASK 866 h:1; {advice}"));
+        assert!(
+            text("CROSSSLOT Keys in request")
+                .contains("Keys in request; the server belongs to a cluster: give keys")
+        );
+        assert_eq!(text("ERR syntax error"), "ERR syntax error");
+    }
+}
