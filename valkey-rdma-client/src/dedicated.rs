@@ -24,9 +24,9 @@ use silence::SilenceCheck;
 /// A connection with one owner: [`Client::dedicated`]. Commands of other tasks do not come in between. Commands have no time limit
 /// unless [they set one](Command::timeout).
 ///
-/// It takes every command that has one reply, such as SELECT, WATCH and MULTI. Those that have none, or more than one, are refused
-/// ([`Error::Refused`]), and the error text names the alternative: subscriptions, MONITOR, CLIENT REPLY OFF and SKIP, and the commands of
-/// replication.
+/// It takes commands that have one reply, such as SELECT, WATCH and MULTI. Those that have none, or more than one, are refused
+/// ([`Error::Refused`]), and the error text names the alternative: subscriptions, MONITOR, CLIENT REPLY OFF and SKIP. So are all commands
+/// of replication.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {

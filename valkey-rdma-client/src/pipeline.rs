@@ -204,6 +204,6 @@ pub(crate) fn convert_replies<T: FromValue, E: Into<Error>>(
     })
 }
 
-const ONE_REPLY: &str = "the list of all replies, which are 1: ask for a tuple such as (String,)";
+const ONE_REPLY: &str = "a list of one reply: ask for a tuple such as (String,)";
 
 const OPEN_MULTI: &str = "the pipeline must end the transaction it begins; add EXEC";

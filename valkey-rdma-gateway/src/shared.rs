@@ -275,7 +275,14 @@ impl Shared {
                     AskedBy::Command | AskedBy::NewLogin => attempt = 0,
                 }
             }
-            self.answer_overdue(core, &why, backoff::pause(attempt, &mut reached)).await;
+            let pause = async {
+                match why.is_server_full() {
+                    // That others have reached it says nothing.
+                    true => sleep(backoff::wait(attempt)).await,
+                    false => backoff::pause(attempt, &mut reached).await,
+                }
+            };
+            self.answer_overdue(core, &why, pause).await;
             attempt += 1;
         }
     }

@@ -51,7 +51,8 @@ impl Value {
 }
 
 impl Fields {
-    /// Takes a field out and converts it. One that the hash does not have is `None` where an `Option` is asked for.
+    /// Takes a field out and converts it. One that the hash does not have is converted as a null: `None` where an `Option` is asked for,
+    /// `false` as a `bool`.
     ///
     /// # Errors
     /// [`UnexpectedReply`] if the value does not convert, or [is missing](UnexpectedReply::missing). The text names the field.

@@ -174,10 +174,12 @@ impl Core {
                 };
                 loop {
                     // Subscribed before the map is looked at.
-                    match topology.upgrade() {
-                        Some(topology) if !topology.map().has(&address, was_primary) => return,
-                        _ if changes.changed().await.is_ok() => {}
-                        _ => return pending().await,
+                    let has = |topology: Arc<Topology>| topology.map().has(&address, was_primary);
+                    if topology.upgrade().is_some_and(|topology| !has(topology)) {
+                        return;
+                    }
+                    if changes.changed().await.is_err() {
+                        return pending().await;
                     }
                 }
             })

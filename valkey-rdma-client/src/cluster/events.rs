@@ -68,7 +68,8 @@ pub enum ClusterEvent {
         silent_for: Duration,
     },
     /// Other nodes are primaries than before, as this client knows it: after a failover, or when nodes have joined or left. Slots that
-    /// move between the same primaries are not reported.
+    /// move between the same primaries are not reported. Of two changes at the same moment, either may be reported last:
+    /// [`ClusterClient::status`](crate::ClusterClient::status) says what is true now.
     PrimariesChanged {
         /// The addresses that the cluster announces, sorted.
         primaries: Vec<NodeAddress>,

@@ -223,8 +223,7 @@ async fn typed_queries_take_arguments_of_different_types() {
     let error = pipeline().query::<(String,)>().await.expect_err("one more reply");
     assert_eq!(error.to_string(), "expected an array of 1, got 2 replies");
     let error = client.pipeline().command(["PING"]).query::<String>().await.expect_err("a list of one");
-    let text =
-        "expected a string, got the list of all replies, which are 1: ask for a tuple such as (String,)";
+    let text = "expected a string, got a list of one reply: ask for a tuple such as (String,)";
     assert_eq!(error.to_string(), text);
     let transaction = client.transaction().command(["PING"]).command(["GET", &key]);
     let error = transaction.query::<(String, u8, ())>().await.expect_err("two replies");

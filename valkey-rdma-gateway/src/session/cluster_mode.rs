@@ -145,8 +145,12 @@ impl Session {
     async fn refuse_too_long(&mut self, begun: &mut Begun) -> Result<(), Closed> {
         let text = self.too_long("");
         self.note_refusal(self.reader.current());
-        self.window.hold(begun.transaction.as_ref().map_or(0, Queued::bytes));
-        self.drop_command().await?;
+        // Their messages would wait until the rest is read.
+        if begun.subscriptions.is_some() {
+            self.put_refusal(&Reply::error(text));
+            return Err(Closed);
+        }
+        self.drop_command(begun.transaction.as_ref().map_or(0, Queued::bytes)).await?;
         if let Some(queued) = &mut begun.transaction {
             queued.fail();
         }

@@ -1,9 +1,11 @@
 //! What a client has sent: ordinary commands go to the shared connection, and what comes next is found out.
 
-use std::future::poll_fn;
-use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
+use tokio::time::{Sleep, sleep};
 use valkey_rdma_resp::{CommandError, Reply};
 
 use super::{Closed, Session};
@@ -98,15 +100,24 @@ impl Session {
         self.reader.is_long(if is_full { limits.command_bytes } else { self.longest(limits) })
     }
 
-    /// Drops the current command. If it has not ended, the client still sends it, and reads no answer before: what is missing is read and
-    /// dropped too. Nothing may be in flight.
-    pub(super) async fn drop_command(&mut self) -> Result<(), Closed> {
+    /// Drops the current command; `kept` bytes of others stay. If it has not ended, the client still sends it, and reads no answer before:
+    /// what is missing is read and dropped too, as long as some of it comes every [`PATIENCE`]. Nothing may be in flight.
+    pub(super) async fn drop_command(&mut self, kept: usize) -> Result<(), Closed> {
         let is_complete = self.reader.scan().is_ok_and(|complete| complete);
         drop(self.reader.take());
-        if is_complete { Ok(()) } else { poll_fn(|cx| self.poll_drop_rest(cx)).await }
+        self.window.hold(kept);
+        if is_complete {
+            return Ok(());
+        }
+        let mut patience = pin!(sleep(PATIENCE));
+        poll_fn(|cx| self.poll_drop_rest(cx, patience.as_mut())).await
     }
 
-    fn poll_drop_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+    fn poll_drop_rest(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut patience: Pin<&mut Sleep>,
+    ) -> Poll<Result<(), Closed>> {
         loop {
             if let Some(why) = self.poll_end(cx) {
                 self.report_end(why);
@@ -123,7 +134,10 @@ impl Session {
                     return Poll::Ready(Err(Closed));
                 }
             }
-            ready!(self.poll_read(cx))?;
+            if self.poll_read(cx)?.is_pending() {
+                return patience.poll(cx).map(|()| Err(Closed));
+            }
+            patience.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
         }
     }
 
@@ -140,3 +154,6 @@ impl Session {
         true
     }
 }
+
+/// How long a client may send nothing of a command that is dropped.
+const PATIENCE: Duration = Duration::from_secs(30);

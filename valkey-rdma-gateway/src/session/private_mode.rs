@@ -69,7 +69,7 @@ impl Session {
             self.out.put(&reply);
             return Err(Closed);
         }
-        self.drop_command().await?;
+        self.drop_command(0).await?;
         match class {
             // Without a login the server refuses it too.
             Class::State(State::Multi) if !reply.starts_with(b"-NOAUTH") => {

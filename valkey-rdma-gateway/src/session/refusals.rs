@@ -32,7 +32,7 @@ impl Session {
             let command = self.reader.take();
             return self.answer(local, &command).await;
         }
-        self.drop_command().await?;
+        self.drop_command(0).await?;
         match class {
             Class::State(State::Exec) => {
                 let text = one_line(&String::from_utf8_lossy(reason.reply().get(1..).unwrap_or_default()));
@@ -65,8 +65,7 @@ impl Session {
         if !is_complete || self.reader.current().len() > self.longest(&self.core.limits()) {
             let text = self.too_long(&name);
             self.note_refusal(self.reader.current());
-            self.window.hold(0);
-            self.drop_command().await?;
+            self.drop_command(0).await?;
             self.metrics().commands_refused.add(1);
             self.put(&Reply::error(text));
             return Ok(());

@@ -3,7 +3,7 @@
 use valkey_rdma_gateway::{Limits, Share};
 use valkey_rdma_mock::{Mock, MockCluster};
 
-use super::support::{Client, cluster_config, config, encode, gateway, mock_with, start, text};
+use super::support::{Client, advance, cluster_config, config, encode, gateway, mock_with, start, text};
 
 /// More than the buffers between a client and the gateway hold.
 const LARGE: usize = 4 << 20;
@@ -114,4 +114,32 @@ async fn what_is_left_of_a_refused_command_is_not_waited_for_at_the_end() {
     gateway.until("gateway_clients", |clients| clients == 2).await;
     gateway.gateway.shutdown().await;
     stays.expect_end().await;
+}
+
+/// Its messages would wait until the rest has come.
+#[tokio::test]
+async fn a_subscriber_whose_command_is_too_long_is_closed_in_a_cluster() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let mut limits = Limits::default();
+    limits.cluster_command_bytes = 1 << 20;
+    let gateway = start(&cluster_config(mocks.urls(), limits)).await;
+    let mut client = gateway.client().await;
+    client.hello3("").await;
+    client.call("SUBSCRIBE c").await;
+    // It may be closed before it has sent all of that.
+    let _closed = client.stream_send(&encode(["SET", "k", &"x".repeat(LARGE)])[..LARGE / 2]).await;
+    while client.try_reply().await.is_some() {}
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_send_the_rest_of_a_refused_command_is_closed() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = gateway(&url, Share::Always).await;
+    let mut client = gateway.client().await;
+    client.send(&encode(["SET", "k", &"x".repeat(LARGE)])[..LARGE / 2]).await;
+    let ended = tokio::spawn(async move { client.expect_end().await });
+    while !ended.is_finished() {
+        advance(31).await;
+    }
+    ended.await.expect("nothing but the end");
 }

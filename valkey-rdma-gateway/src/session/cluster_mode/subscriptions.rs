@@ -155,7 +155,8 @@ impl Session {
             return Ok(());
         }
         let (subscriber, to) = subscriptions.subscriber(kind);
-        let limit = self.core.limits().offline();
+        // A short limit for commands leaves time to connect.
+        let limit = self.core.limits().offline().max(PATIENCE);
         let outcome = self.while_open(true, timeout(limit, subscriber.subscribe(to, &names))).await?;
         match outcome {
             Ok(Ok(())) => {}
@@ -260,5 +261,5 @@ fn slot(kind: Kind, name: &Bytes) -> Option<u16> {
 
 /// Messages that wait for a client. One that lets more wait is closed.
 const CAPACITY: usize = 16 * 1024;
-/// How long a client waits for the end of a subscription.
+/// How long a client waits for the end of a subscription, and at least for its begin.
 const PATIENCE: Duration = Duration::from_secs(5);

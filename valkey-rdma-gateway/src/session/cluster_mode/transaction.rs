@@ -85,10 +85,9 @@ impl Session {
             (_, Err(error)) => {
                 queued.has_failed = true;
                 let reply = match error {
-                    ClusterError::NoRoute { .. } => self.unknown(command).await?,
-                    _ => None,
+                    ClusterError::NoRoute { .. } if self.is_unknown(command).await? => unknown(command),
+                    _ => self.failure_of(command, &error.into()),
                 };
-                let reply = reply.unwrap_or_else(|| self.failure_of(command, &error.into()));
                 self.put(&reply);
                 return Ok(());
             }
@@ -113,20 +112,14 @@ impl Session {
         Ok(())
     }
 
-    /// The error of a node for a command that no node knows, as outside a transaction. `None` if they know it, or cannot be asked.
-    async fn unknown(&mut self, command: &[u8]) -> Result<Option<Reply>, Closed> {
-        let Attached::Cluster(lane) = self.route.pool.shared(&self.identity) else { return Ok(None) };
-        let Ok(client) = self.while_open(false, lane.connected()).await? else { return Ok(None) };
+    /// Whether a node says that it does not know a command. Nothing of it but its name is sent: it must not run outside of its transaction.
+    async fn is_unknown(&mut self, command: &[u8]) -> Result<bool, Closed> {
+        let Attached::Cluster(lane) = self.route.pool.shared(&self.identity) else { return Ok(false) };
+        let Ok(client) = self.while_open(false, lane.connected()).await? else { return Ok(false) };
         let name = words(command).next().unwrap_or_default();
         let question = Command::from_args([&b"COMMAND"[..], b"INFO", name]).idempotent();
         let answer = self.while_open(false, client.execute(question)).await?;
-        let is_unknown =
-            answer.is_ok_and(|known| known.as_slice().is_some_and(|all| all.iter().all(Value::is_nil)));
-        if !is_unknown {
-            return Ok(None);
-        }
-        let answer = self.while_open(false, client.execute(Command::from_args(words(command)))).await?;
-        Ok(answer.err().map(|error| failure(&error, self.metrics())))
+        Ok(answer.is_ok_and(|known| known.as_slice().is_some_and(|all| all.iter().all(Value::is_nil))))
     }
 
     /// EXEC: the transaction goes to its node, and waits there until its slot has moved. If watched keys cannot be watched any more,
@@ -216,4 +209,10 @@ fn cross_slot(first: u16, second: u16) -> Reply {
     Reply::error(format!(
         "CROSSSLOT the keys of a transaction, with those it watches, must be in one slot, and these are in {first} and {second}: use keys with the same hash tag, such as {{user1}}:name"
     ))
+}
+
+/// The error of a server for a command that it does not know.
+fn unknown(command: &[u8]) -> Reply {
+    let mut words = words(command).map(Bytes::copy_from_slice);
+    valkey_rdma_resp::Command::new(words.next().unwrap_or_default(), words).unknown()
 }
