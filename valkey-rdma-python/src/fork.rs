@@ -5,7 +5,7 @@ use std::sync::{MutexGuard, RwLockWriteGuard};
 
 use pyo3::prelude::*;
 
-use crate::memory::{self, MemoryLocks};
+use crate::memory;
 use crate::runtime::{self, OfProcess};
 
 thread_local! {
@@ -14,18 +14,19 @@ thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-/// The locks, in the order in which they are taken.
+/// The locks, in the order in which they are taken. Those of [`memory`] are not among them: threads of Python drop memory with Python's lock
+/// held, which this thread may have to wait for. They hold these locks only with Python's lock or the gate, and background threads only with the
+/// gate.
 struct Held {
     _gate: RwLockWriteGuard<'static, bool>,
-    memory: MemoryLocks,
     _runtime: MutexGuard<'static, Option<OfProcess>>,
 }
 
 /// Python calls it before it forks.
 #[pyfunction]
 pub(crate) fn before_fork() {
-    let (gate, memory) = (runtime::gate(), memory::lock());
-    HELD.set(Some(Held { _gate: gate, memory, _runtime: runtime::current() }));
+    let gate = runtime::gate();
+    HELD.set(Some(Held { _gate: gate, _runtime: runtime::current() }));
 }
 
 /// Python calls it in the parent after it has forked.
@@ -37,9 +38,8 @@ pub(crate) fn after_fork_in_parent() {
 /// Python calls it in the child. The operations that used memory go on in the parent only.
 #[pyfunction]
 pub(crate) fn after_fork_in_child() {
-    if let Some(mut held) = HELD.take() {
-        held.memory.forget_claims();
-    }
+    HELD.take();
+    memory::forget_claims();
 }
 
 /// Python calls it when it exits.

@@ -15,7 +15,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi::{Py_ssize_t, PyObject};
 use pyo3::prelude::*;
 
-use crate::runtime::wait_for_forks;
+use crate::runtime::{self, wait_for_forks};
 
 /// Python's `Py_buffer`.
 ///
@@ -180,6 +180,7 @@ impl AsRef<[u8]> for Reading {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        let _no_fork = runtime::no_fork_meanwhile();
         if let Some(claim) = self.claim {
             claims().give_back(claim);
         }
@@ -269,22 +270,11 @@ impl Claims {
     }
 }
 
-/// The locks of this file, both held.
-pub(crate) struct MemoryLocks {
-    claims: MutexGuard<'static, Claims>,
-    _released: MutexGuard<'static, Vec<Released>>,
-}
-
-pub(crate) fn lock() -> MemoryLocks {
-    MemoryLocks { claims: claims(), _released: released() }
-}
-
-impl MemoryLocks {
-    /// Frees all memory for other operations, because those that use it do not run in this process.
-    pub(crate) fn forget_claims(&mut self) {
-        self.claims.writes.clear();
-        self.claims.reads.clear();
-    }
+/// Frees all memory for other operations, because those that use it do not run in this process.
+pub(crate) fn forget_claims() {
+    let mut claims = claims();
+    claims.writes.clear();
+    claims.reads.clear();
 }
 
 /// Exports the memory of an object.

@@ -5,7 +5,9 @@ use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::process;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -45,6 +47,7 @@ pub(crate) fn handle(py: Python<'_>) -> PyResult<Handle> {
         return Err(Failure::Exiting.raise(py));
     }
     let runtime = Builder::new_multi_thread()
+        .on_thread_start(|| IN_BACKGROUND.set(true))
         .worker_threads(WORKERS)
         .thread_name("valkey-rdma")
         .enable_all()
@@ -231,6 +234,15 @@ pub(crate) fn poll_once<T>(
     }
     let _entered = handle.enter();
     Ok(future.poll(&mut Context::from_waker(Waker::noop())))
+}
+
+/// Keeps other threads from forking, if this is a background thread: these never have Python's lock, which keeps them from it too.
+pub(crate) fn no_fork_meanwhile() -> Option<RwLockReadGuard<'static, bool>> {
+    IN_BACKGROUND.get().then(|| EXITING.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+thread_local! {
+    static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
 }
 
 fn sleep_until_the_end() -> ! {

@@ -86,6 +86,8 @@ def test_a_forked_child_makes_its_own_client(url):
 FORK_BESIDE_LOOPS = """
 import asyncio, os, sys, threading, time, warnings
 warnings.simplefilter("ignore")
+# Runs after ours at a fork, because it is registered before: our locks are taken meanwhile.
+os.register_at_fork(before=lambda: time.sleep(0.001))
 from valkey_rdma import AsyncClient, Client
 os.register_at_fork(before=lambda: time.sleep(0.001))
 
@@ -93,14 +95,20 @@ async def work():
     async with await AsyncClient.connect(sys.argv[1]) as client:
         buffer = bytearray(100)
         while not stop:
+            unsent = client.pipeline().command("SET", "k", large)
             await asyncio.gather(*[client.command("PING") for _ in range(20)], client.get_into("none", buffer))
+            # It drops the memory that it has borrowed, perhaps in the middle of a fork.
+            del unsent
+
+large = bytes(100_000)
 
 def connect():
     while not stop:
         Client(sys.argv[1]).close()
 
 stop = []
-threads = [threading.Thread(target=lambda: asyncio.run(work())) for _ in range(2)] + [threading.Thread(target=connect)]
+# Without asyncio's own debugging, which reports slow turns.
+threads = [threading.Thread(target=lambda: asyncio.run(work(), debug=False)) for _ in range(2)] + [threading.Thread(target=connect)]
 [thread.start() for thread in threads]
 for _ in range(200):
     child = os.fork()

@@ -84,9 +84,9 @@ class AsyncBridged(Bridged):
         connecting = connect_socket_async(self._url())
         try:
             descriptor = await connecting
-        except asyncio.CancelledError:
+        except BaseException:
             # The connection may have come in the loop's turn in which its task was cancelled.
-            if not connecting.cancelled() and connecting.exception() is None:
+            if not connecting.cancel() and not connecting.cancelled() and connecting.exception() is None:
                 os.close(connecting.result())
             raise
         self._reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
@@ -117,11 +117,15 @@ class BridgedClient:
             if kwargs.get("ssl") or kwargs.get("unix_socket_path"):
                 raise UrlError("TLS and Unix sockets are not supported over RDMA: leave ssl and unix_socket_path out")
             # The library's client knows the defaults of all arguments. It connects nothing.
-            connection_pool = self._theirs(*args, **kwargs).connection_pool
+            template = self._theirs(*args, **kwargs)
+            # It ends here, and its pool goes on.
+            template.auto_close_connection_pool = False
+            connection_pool = template.connection_pool
+            args, kwargs = (), {}
             connection_pool.connection_class = self._connection_class
             connection_pool.connection_kwargs.update(scheme=scheme, options=options)
         super().__init__(  # type: ignore[call-arg]
-            connection_pool=connection_pool, single_connection_client=single_connection_client
+            *args, connection_pool=connection_pool, single_connection_client=single_connection_client, **kwargs
         )
         self.auto_close_connection_pool = own_pool
 

@@ -33,7 +33,7 @@ class ConnectError(Error, ConnectionError):
 
 
 class ConnectTimeoutError(ConnectError, TimeoutError):
-    """No usable connection could be made within the ``timeout=`` of the URL."""
+    """No usable connection could be made in time: within the ``timeout=`` of the URL, the client library's limit, or the system's."""
 
 
 class LostError(Error, ConnectionError):

@@ -12,6 +12,9 @@ import redis
 import rq.connections
 import rq.worker
 
+if not hasattr(rq.connections, "get_connection_kwargs"):
+    raise ImportError("valkey_rdma.rq needs RQ 3: pip install 'rq>=3'")
+
 __all__ = ["SpawnWorker"]
 
 
