@@ -273,7 +273,8 @@ def test_lanes_go_from_thread_to_thread_and_outlive_them(url, key, fds):
             assert client.mget_into([key] * 65, [bytearray(len(value)) for _ in range(65)]) == [len(value)] * 65
         work()
         assert right == [True] * 6
-        assert fds() == before
+        # Fewer, if connections of an earlier test have ended meanwhile.
+        assert fds() <= before
 
 
 def test_values_expire(client, key):
