@@ -49,16 +49,16 @@ impl AsyncClient {
         let connect = options.connect(target)?;
         let handle = runtime::handle(py)?;
         let event_loop = EventLoop::running(py)?;
-        let (theirs, ours) = (event_loop.clone_ref(py), handle.clone());
-        let unless_made = EndOnDrop::new(event_loop.clone_ref(py));
+        let (ours, unless_made) = (handle.clone(), EndOnDrop::new(&event_loop));
         EventLoop::start_in_background(
             event_loop.bind(py),
             &handle,
             Cancelled::Stops,
             connect,
-            move |py, engine| {
+            move |of, engine| {
                 unless_made.forget();
-                finish(Self { engine: Local::new(engine), event_loop: theirs, handle: ours }, py)
+                let event_loop = of.clone().unbind();
+                finish(Self { engine: Local::new(engine), event_loop, handle: ours }, of.py())
             },
         )
     }
@@ -164,7 +164,7 @@ impl AsyncClient {
             &self.handle,
             Cancelled::Stops,
             engine.block(arguments, limit),
-            |py, value| Ok(reply::to_python(py, value)?.unbind()),
+            |of, value| Ok(reply::to_python(of.py(), value)?.unbind()),
         )
     }
 
@@ -276,11 +276,11 @@ impl AsyncClient {
     /// Opens a connection for subscriptions. The future's result is an ``AsyncSubscriber``.
     fn subscriber<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
-        let (event_loop, handle) = (self.event_loop.clone_ref(py), self.handle.clone());
+        let handle = self.handle.clone();
         let open = async move { Ok(engine.server.subscriber().await?) };
         let own = self.event_loop.bind(py);
-        EventLoop::start_in_background(own, &self.handle, Cancelled::GoesOn, open, move |py, opened| {
-            AsyncSubscriber::new(opened, event_loop, handle).into_py_any(py)
+        EventLoop::start_in_background(own, &self.handle, Cancelled::GoesOn, open, move |of, opened| {
+            AsyncSubscriber::new(opened, of.clone().unbind(), handle).into_py_any(of.py())
         })
     }
 
@@ -298,10 +298,10 @@ impl AsyncClient {
     /// returns.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?.clone();
-        let event_loop = self.event_loop.clone_ref(py);
+        let at_end = EndOnDrop::new(&self.event_loop);
         let close = engine.close();
         self.start(py, close, move |py, ()| {
-            event_loop.get().end();
+            drop(at_end);
             Ok(py.None())
         })
     }

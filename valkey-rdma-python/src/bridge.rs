@@ -34,16 +34,16 @@ pub(crate) fn connect_socket(py: Python<'_>, url: String) -> PyResult<i32> {
 pub(crate) fn connect_socket_async(py: Python<'_>, url: String) -> PyResult<Bound<'_, PyAny>> {
     let handle = runtime::handle(py)?;
     let event_loop = EventLoop::running(py)?;
-    let only_call = EndOnDrop::new(event_loop.clone_ref(py));
+    let only_call = EndOnDrop::new(&event_loop);
     let event_loop = event_loop.bind(py);
     EventLoop::start_in_background(
         event_loop,
         &handle,
         Cancelled::Stops,
         connect(url),
-        move |py, connected| {
+        move |of, connected| {
             drop(only_call);
-            connected?.into_raw_fd().into_py_any(py)
+            connected?.into_raw_fd().into_py_any(of.py())
         },
     )
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -16,8 +16,9 @@ use crate::completions::Completions;
 use crate::errors::Failure;
 use crate::{memory, runtime};
 
-/// Makes the result of an operation a Python object, on the loop's thread.
-pub(crate) type Convert = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+/// Makes the result of an operation a Python object, on the loop's thread. Holds no [`EventLoop`], which may hold it for ever: a result that comes after the
+/// end of its loop goes with the `EventLoop`.
+pub(crate) type Convert = Box<dyn FnOnce(&Bound<'_, EventLoop>) -> PyResult<Py<PyAny>> + Send>;
 
 /// A finished operation: its number, and its result.
 type Completion = (u64, Result<Convert, Failure>);
@@ -37,6 +38,13 @@ struct Shared {
     completions: Completions<Completion>,
     /// True once the client has ended: the loop watches only while a future is pending.
     ended: AtomicBool,
+}
+
+impl Shared {
+    fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.completions.ring();
+    }
 }
 
 struct Pending {
@@ -138,6 +146,7 @@ impl EventLoop {
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
         let future = slf.get().asyncio.bind(slf.py()).call_method0("create_future")?;
+        let convert = |of: &Bound<'_, Self>, value| convert(of.py(), value);
         Self::begin(slf, handle, future, Begins::Here, operation, convert, |task| cancelled.of(task))
     }
 
@@ -148,7 +157,7 @@ impl EventLoop {
         handle: &Handle,
         cancelled: Cancelled,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
-        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+        convert: impl FnOnce(&Bound<'_, Self>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
         let future = slf.get().asyncio.bind(slf.py()).call_method0("create_future")?;
         Self::begin(slf, handle, future, Begins::InBackground, operation, convert, |task| cancelled.of(task))
@@ -179,6 +188,7 @@ impl EventLoop {
             done
         };
         let cancel = |_| Cancel::Stop { stop, ended };
+        let convert = |of: &Bound<'_, Self>, value| convert(of.py(), value);
         // It may copy large values: not on the loop's thread.
         Self::begin(slf, handle, future, Begins::InBackground, operation, convert, cancel)
     }
@@ -189,7 +199,7 @@ impl EventLoop {
         future: Bound<'py, PyAny>,
         begins: Begins,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
-        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+        convert: impl FnOnce(&Bound<'_, Self>, T) -> PyResult<Py<PyAny>> + Send + 'static,
         cancel: impl FnOnce(AbortHandle) -> Cancel,
     ) -> PyResult<Bound<'py, PyAny>> {
         runtime::refuse_at_exit(slf.py())?;
@@ -199,7 +209,8 @@ impl EventLoop {
         let shared = this.shared.clone();
         let mut operation = Box::pin(async move {
             let result = operation.await;
-            let result = result.map(|value| Box::new(move |py: Python<'_>| convert(py, value)) as Convert);
+            let result =
+                result.map(|value| Box::new(move |of: &Bound<'_, Self>| convert(of, value)) as Convert);
             shared.completions.push((number, result));
         });
         let done = match begins {
@@ -220,8 +231,7 @@ impl EventLoop {
 
     /// The client has ended: stops watching once no future is pending.
     pub(crate) fn end(&self) {
-        self.shared.ended.store(true, Ordering::Release);
-        self.shared.completions.ring();
+        self.shared.end();
     }
 
     fn pending(&self) -> MutexGuard<'_, HashMap<u64, Pending>> {
@@ -232,47 +242,48 @@ impl EventLoop {
 #[pymethods]
 impl EventLoop {
     /// Sets the results of futures. The loop calls it when the descriptor is readable.
-    fn deliver(&self, py: Python<'_>) -> PyResult<()> {
-        for (number, result) in self.shared.completions.take() {
-            let pending = self.pending().remove(&number);
+    fn deliver(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (this, py) = (slf.get(), slf.py());
+        for (number, result) in this.shared.completions.take() {
+            let pending = this.pending().remove(&number);
             let Some(Pending { future, .. }) = pending else { continue };
             let future = future.bind(py);
             // Cancelled: what was not converted is dropped, and an event goes back to its subscriber.
             if future.call_method0("done")?.is_truthy()? {
                 continue;
             }
-            match result.map_err(|failure| failure.raise(py)).and_then(|convert| convert(py)) {
+            match result.map_err(|failure| failure.raise(py)).and_then(|convert| convert(slf)) {
                 Ok(value) => future.call_method1("set_result", (value,))?,
                 Err(error) => future.call_method1("set_exception", (error.into_value(py),))?,
             };
         }
         memory::release_all(py);
-        let unused = self.shared.ended.load(Ordering::Acquire) && self.pending().is_empty();
-        if unused && self.watched.swap(false, Ordering::AcqRel) {
-            self.asyncio.call_method1(py, "remove_reader", (self.shared.completions.fd(),))?;
+        let unused = this.shared.ended.load(Ordering::Acquire) && this.pending().is_empty();
+        if unused && this.watched.swap(false, Ordering::AcqRel) {
+            this.asyncio.call_method1(py, "remove_reader", (this.shared.completions.fd(),))?;
         }
         Ok(())
     }
 }
 
 /// Ends the loop's watching when it is dropped.
-pub(crate) struct EndOnDrop(Option<Py<EventLoop>>);
+pub(crate) struct EndOnDrop(Weak<Shared>);
 
 impl EndOnDrop {
-    pub(crate) fn new(event_loop: Py<EventLoop>) -> Self {
-        Self(Some(event_loop))
+    pub(crate) fn new(event_loop: &Py<EventLoop>) -> Self {
+        Self(Arc::downgrade(&event_loop.get().shared))
     }
 
     /// The loop goes on watching.
     pub(crate) fn forget(mut self) {
-        self.0 = None;
+        self.0 = Weak::new();
     }
 }
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        if let Some(event_loop) = &self.0 {
-            event_loop.get().end();
+        if let Some(shared) = self.0.upgrade() {
+            shared.end();
         }
     }
 }
