@@ -307,8 +307,7 @@ impl AsyncClient {
     }
 
     fn __aenter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let this = slf.clone().unbind();
-        slf.get().start(slf.py(), async { Ok(()) }, move |_, ()| Ok(this.into_any()))
+        EventLoop::ready(slf.get().event_loop.bind(slf.py()), slf.clone().unbind().into_any())
     }
 
     #[pyo3(signature = (*_exception))]

@@ -16,8 +16,8 @@ use crate::completions::Completions;
 use crate::errors::Failure;
 use crate::{memory, runtime};
 
-/// Makes the result of an operation a Python object, on the loop's thread. Holds no [`EventLoop`], which may hold it for ever: a result that comes after the
-/// end of its loop goes with the `EventLoop`.
+/// Makes the result of an operation a Python object, on the loop's thread. It holds no [`EventLoop`], which would hold it for ever: a
+/// result that comes after the end of its loop goes with the `EventLoop`.
 pub(crate) type Convert = Box<dyn FnOnce(&Bound<'_, EventLoop>) -> PyResult<Py<PyAny>> + Send>;
 
 /// A finished operation: its number, and its result.
@@ -133,6 +133,13 @@ impl EventLoop {
             this.asyncio.call_method1(slf.py(), "add_reader", reader)?;
         }
         Ok(())
+    }
+
+    /// A future of the loop that has its result.
+    pub(crate) fn ready<'py>(slf: &Bound<'py, Self>, result: Py<PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let future = slf.get().asyncio.bind(slf.py()).call_method0("create_future")?;
+        future.call_method1("set_result", (result,))?;
+        Ok(future)
     }
 
     /// Starts an operation. Returns a future of the loop for its result.

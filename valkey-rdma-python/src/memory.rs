@@ -15,7 +15,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi::{Py_ssize_t, PyObject};
 use pyo3::prelude::*;
 
-use crate::runtime::{self, wait_for_forks};
+use crate::runtime;
 
 /// Python's `Py_buffer`.
 ///
@@ -99,7 +99,6 @@ impl Memory {
             return Err(PyTypeError::new_err(OBJECTS));
         }
         if purpose != Use::Keep && !memory.is_empty() {
-            wait_for_forks(object.py());
             memory.claim = claims().claim(memory.range(), purpose);
             if memory.claim.is_none() {
                 drop(memory);
@@ -202,8 +201,7 @@ fn released() -> MutexGuard<'static, Vec<Released>> {
 }
 
 /// Releases the memory of operations that have ended. Every entry point calls it.
-pub(crate) fn release_all(py: Python<'_>) {
-    wait_for_forks(py);
+pub(crate) fn release_all(_py: Python<'_>) {
     let views = std::mem::take(&mut *released());
     for mut view in views {
         // SAFETY: filled by a successful `PyObject_GetBuffer` and released once; the interpreter is attached.

@@ -210,7 +210,7 @@ fn poll_unless_exiting<T>(
 
 /// Waits until no thread forks. None begins to before this one gives Python's lock away: from here on until then it may take the locks
 /// that forking holds. The thread that forks may need Python's lock while it holds them, because other modules have code that runs then.
-pub(crate) fn wait_for_forks(py: Python<'_>) {
+fn wait_for_forks(py: Python<'_>) {
     while let Err(TryLockError::WouldBlock) = EXITING.try_read() {
         py.detach(|| drop(EXITING.read()));
     }

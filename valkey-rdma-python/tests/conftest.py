@@ -169,6 +169,21 @@ def key():
 
 
 @pytest.fixture
+def opened():
+    """Describes the open descriptors of this process. What a later description has, and an earlier one not, was opened in between."""
+
+    def describe():
+        found = set()
+        for entry in pathlib.Path("/proc/self/fd").iterdir():
+            # The one that lists the others is closed by now.
+            with contextlib.suppress(FileNotFoundError):
+                found.add((entry.name, str(entry.readlink())))
+        return found
+
+    return describe
+
+
+@pytest.fixture
 def fds():
     """Counts the open descriptors of this process."""
     return lambda: len(list(pathlib.Path("/proc/self/fd").iterdir()))
