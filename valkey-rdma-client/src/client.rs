@@ -166,9 +166,7 @@ impl Client {
         let limit = self.limit(&command);
         let multiplexer = self.multiplexer();
         let request = Request::new(Commands::One(command), ReplySink::One(sender), limit);
-        if let Some(request) = multiplexer.try_send(request)? {
-            multiplexer.send_when_room(request).await?;
-        }
+        multiplexer.send(request)?;
         Ok(reply.await.unwrap_or_else(|_| Err(multiplexer.unanswered()))??)
     }
 

@@ -147,10 +147,10 @@
 //! connected.
 //!
 //! # How it works
-//! One task per connection drives the stream. Callers pass encoded commands to it through a bounded queue. It writes
-//! waiting commands in batches, reads at the same time, and delivers each reply to the oldest unanswered request. A
-//! caller that finds nothing in flight writes its command directly. A call that is dropped keeps its place in the
-//! order of replies. When the connection is lost, the same task reconnects, and the queue outlives both connections.
+//! One task per connection drives the stream. Callers pass encoded commands to it through a queue, in the order in which
+//! their futures are first polled. It writes waiting commands in batches, reads at the same time, and delivers each reply to
+//! the oldest unanswered request. A caller that finds nothing in flight writes its command directly. A call that is dropped
+//! keeps its place in the order of replies. When the connection is lost, the same task reconnects, and the queue outlives both connections.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "blocking")]

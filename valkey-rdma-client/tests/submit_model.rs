@@ -15,7 +15,7 @@ use loom::thread;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::submit::{Claim, Ending, Load, Pushed, Sleep, Submit, SubmitQueue};
+use self::submit::{Ending, Load, Pushed, Sleep, Submit, SubmitQueue};
 use self::sync::Mutex;
 
 #[expect(dead_code, reason = "the client uses the rest")]
@@ -49,6 +49,15 @@ impl Submit for Item {
 
     fn due(&self) -> Option<Instant> {
         self.due
+    }
+
+    fn offline_deadline(&mut self) -> &mut Option<Instant> {
+        // It waits until its only deadline.
+        &mut self.due
+    }
+
+    fn is_wanted(&self) -> bool {
+        true
     }
 }
 
@@ -143,7 +152,7 @@ impl World {
         loop {
             let asleep = if self.replied.load(SeqCst) { Sleep::Idle } else { driver.before_reply };
             let most = if asleep == Sleep::Blocked { 0 } else { usize::MAX };
-            let (_, ending) = self.queue.take(asleep == Sleep::Holding, most, Item::finish);
+            let ending = self.queue.take(asleep == Sleep::Holding, most, Item::finish);
             let slept = self.queue.sleep(asleep, &Waker::from(self.task.clone()));
             // Between these steps a caller may find that the driver sleeps, while its lock is still held. Loom tries only what
             // steps on the same object show.
@@ -169,13 +178,16 @@ impl World {
         let world = self.clone();
         thread::spawn(move || {
             let waker = Waker::from(world.task.clone());
+            world.queue.begin_outage(Some(Duration::ZERO));
             loop {
-                drop(world.queue.sleep(Sleep::Offline, &waker));
+                let timer = world.queue.sleep(Sleep::Blocked, &waker);
                 if world.queue.ending().is_some() {
                     return;
                 }
-                world.expire();
-                world.task.0.wait();
+                match timer {
+                    Ok(Some(_)) => world.expire(),
+                    _ => world.task.0.wait(),
+                }
             }
         })
     }
@@ -183,7 +195,7 @@ impl World {
     /// A caller: pushes a request, does what the queue asks for, and waits until the request is sent, has failed or is refused.
     fn call(&self, fault: Fault, due: Option<Instant>) {
         let (done, sent) = mpsc::channel();
-        match self.queue.push(Item { done, due }, Claim::New) {
+        match self.queue.push(Item { done, due }) {
             Pushed::Closed(_) => return,
             Pushed::MustSend => {
                 self.step.load(SeqCst);
@@ -301,7 +313,7 @@ fn deadlines_do_not_keep_callers_from_sending() {
 #[test]
 fn without_a_connection_every_request_is_noticed() {
     check(|| {
-        let world = World::new(Sleep::Offline, Fault::None);
+        let world = World::new(Sleep::Blocked, Fault::None);
         let task = world.run_offline();
         let caller = world.caller(Fault::None, None);
         world.call(Fault::None, None);

@@ -24,7 +24,7 @@ use crate::{arguments, batch, describe, memory, reply};
 /// A client for asyncio: ``client = await AsyncClient.connect(url)``. Its methods start their operation at once and return a future.
 ///
 /// Commands and pipelines run in the order of the calls, without an await between them: on its one connection, as long as that is not
-/// lost and no more than 1000 calls wait. There is no order between ``connections`` if there are several, between the nodes of a cluster or
+/// lost. There is no order between ``connections`` if there are several, between the nodes of a cluster or
 /// before they were connected to, and between these calls and those that have connections of their own: with buffers, ``blocking_command``,
 /// ``subscriber``.
 ///

@@ -24,13 +24,6 @@ pub(crate) struct Attempt {
     connection: usize,
 }
 
-/// Why a connection has not taken a command yet.
-pub(crate) enum NotTaken {
-    /// Its queue has no room.
-    Full(Attempt, Box<Request>),
-    Failed(FailedAttempt),
-}
-
 impl Client {
     /// Sends a command, which may wait no longer than until `deadline`. If it fails it comes back, where it still exists,
     /// so that it can be sent to another server.
@@ -39,34 +32,23 @@ impl Client {
         command: Command,
         deadline: Option<Deadline>,
     ) -> Result<Value, FailedAttempt> {
-        match self.begin(command, deadline) {
-            Ok(mut attempt) => poll_fn(|cx| attempt.poll(self, cx)).await,
-            Err(not_taken) => self.attempt_later(not_taken).await,
-        }
+        let mut attempt = self.begin(command, deadline)?;
+        poll_fn(|cx| attempt.poll(self, cx)).await
     }
 
     /// As [`attempt`](Self::attempt), up to where it waits.
     #[inline]
-    pub(crate) fn begin(&self, command: Command, deadline: Option<Deadline>) -> Result<Attempt, NotTaken> {
+    pub(crate) fn begin(
+        &self,
+        command: Command,
+        deadline: Option<Deadline>,
+    ) -> Result<Attempt, FailedAttempt> {
         let (sender, reply) = reply_channel();
         let connection = self.connection_in_turn();
         let request = Request::due(Commands::One(command), ReplySink::One(sender.want_back()), deadline);
         let mut attempt = Attempt { reply, connection };
-        match self.inner.multiplexers[connection].try_send(request) {
-            Ok(None) => Ok(attempt),
-            Ok(Some(request)) => Err(NotTaken::Full(attempt, Box::new(request))),
-            Err(error) => Err(NotTaken::Failed(FailedAttempt { error, command: attempt.reply.take_back() })),
-        }
-    }
-
-    /// As [`attempt`](Self::attempt), from where [`begin`](Self::begin) ended.
-    pub(crate) async fn attempt_later(&self, not_taken: NotTaken) -> Result<Value, FailedAttempt> {
-        let (mut attempt, request) = match not_taken {
-            NotTaken::Full(attempt, request) => (attempt, request),
-            NotTaken::Failed(failed) => return Err(failed),
-        };
-        match self.inner.multiplexers[attempt.connection].send_when_room(*request).await {
-            Ok(()) => poll_fn(|cx| attempt.poll(self, cx)).await,
+        match self.inner.multiplexers[connection].send(request) {
+            Ok(()) => Ok(attempt),
             Err(error) => Err(FailedAttempt { error, command: attempt.reply.take_back() }),
         }
     }

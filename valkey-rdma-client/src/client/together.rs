@@ -40,9 +40,7 @@ impl Client {
         let (sender, answer) = oneshot::channel();
         let multiplexer = self.multiplexer();
         let request = Request::due(Commands::Many(commands), ReplySink::Many(sender, replies), deadline);
-        if let Some(request) = multiplexer.try_send(request)? {
-            multiplexer.send_when_room(request).await?;
-        }
+        multiplexer.send(request)?;
         answer.await.unwrap_or_else(|_| Err(multiplexer.unanswered()))
     }
 }

@@ -45,19 +45,14 @@ impl ClusterClient {
         limit: Option<Duration>,
     ) -> ToSlot<'_> {
         let deadline = limit.and_then(Deadline::after);
-        let target = move || Target::Slot(slot, access);
+        let target = Target::Slot(slot, access);
         let way = match self.core.place(slot, access) {
             Ok(place) => match place.client.begin(command, deadline) {
                 Ok(attempt) => Way::Taken(place, attempt),
-                Err(not_taken) => Way::Longer(Box::pin(async move {
-                    match place.client.attempt_later(not_taken).await {
-                        Ok(value) => Ok(value),
-                        Err(failed) => self.after_failure(place, failed, target(), deadline).await,
-                    }
-                })),
+                Err(failed) => Way::Longer(Box::pin(self.after_failure(place, failed, target, deadline))),
             },
             Err(node) => {
-                let mut tries = Tries::new(&self.core, target(), deadline, command.name());
+                let mut tries = Tries::new(&self.core, target, deadline, command.name());
                 if let Some(node) = node {
                     tries.begin_with(node);
                 }

@@ -100,7 +100,7 @@ impl Driver {
         state: Arc<MultiplexerState>,
         retries: Option<u32>,
     ) -> Self {
-        queue.resume();
+        queue.submitted.end_outage();
         raw.drive_inline();
         let one_thread = raw.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
         Self {

@@ -40,15 +40,6 @@ impl Request {
         Self { commands, sink, deadline, offline_deadline: None, load, attempts: 0, may_have_run: false }
     }
 
-    /// True if the caller still waits.
-    pub(crate) fn is_wanted(&self) -> bool {
-        match &self.sink {
-            ReplySink::One(sender) => !sender.is_closed(),
-            ReplySink::Many(sender, _) => !sender.is_closed(),
-            ReplySink::Abandoned => false,
-        }
-    }
-
     /// True if running it twice does no harm.
     pub(crate) fn may_run_twice(&self) -> bool {
         match &self.commands {
@@ -67,6 +58,18 @@ impl Request {
 impl Submit for Request {
     fn load(&self) -> Load {
         self.load
+    }
+
+    fn offline_deadline(&mut self) -> &mut Option<Instant> {
+        &mut self.offline_deadline
+    }
+
+    fn is_wanted(&self) -> bool {
+        match &self.sink {
+            ReplySink::One(sender) => !sender.is_closed(),
+            ReplySink::Many(sender, _) => !sender.is_closed(),
+            ReplySink::Abandoned => false,
+        }
     }
 
     fn due(&self) -> Option<Instant> {

@@ -10,14 +10,15 @@
 use std::collections::VecDeque;
 use std::ops::{Add, Sub};
 use std::task::Waker;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// Capacity of the queue. Requests requeued after a lost connection may exceed it.
-pub(crate) const QUEUE_CAPACITY: usize = 1024;
+/// Once this number of requests wait, the queue looks for those whose callers have gone away.
+pub(crate) const FIRST_SWEEP: usize = 1024;
 
 /// A batch of this many commands is full. The server executes a whole batch before it writes any reply, so in larger
 /// batches the first command only waits longer.
@@ -31,6 +32,12 @@ pub(crate) trait Submit {
 
     /// When it must not wait any longer.
     fn due(&self) -> Option<Instant>;
+
+    /// Until when it waits for a connection, while there is none.
+    fn offline_deadline(&mut self) -> &mut Option<Instant>;
+
+    /// False if its caller has gone away.
+    fn is_wanted(&self) -> bool;
 }
 
 /// Commands and their bytes, of one request or several.
@@ -72,21 +79,8 @@ pub(crate) enum Sleep {
     Listening,
     /// Many replies are to come: the caller wakes the driver if its request makes the batch full.
     Holding,
-    /// Nothing can be sent: the caller only pushes.
+    /// Nothing can be sent, perhaps because there is no connection: the caller only pushes.
     Blocked,
-    /// There is no connection: the caller wakes the connection task, which limits how long the request waits.
-    Offline,
-}
-
-/// What a caller may take of the room in the queue: one place is kept for each caller that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// It comes new: a place that nothing is kept for.
-    New,
-    /// It waits, and is [counted](SubmitQueue::count_starved): its own place, if the others have theirs.
-    Waiting,
-    /// It was notified that there is room: any place.
-    Notified,
 }
 
 /// What became of a pushed request.
@@ -96,8 +90,6 @@ pub(crate) enum Pushed<T> {
     Queued,
     /// It is in the queue, and the caller must send: it calls the driver, or [wakes](SubmitQueue::wake) it.
     MustSend,
-    /// The queue has no room.
-    Full(T),
     /// The queue takes no more requests.
     Closed(T),
 }
@@ -111,15 +103,20 @@ pub(crate) enum Ending {
     Closing,
 }
 
-/// A bounded queue with one consumer, the driver of the current connection. It outlives connections.
+/// A queue with one consumer, the driver of the current connection. It outlives connections.
+///
+/// It has no bound of its own: a request waits here instead of in its caller's future, which would need as much memory and
+/// would not keep the order. Those of callers that have gone away are dropped when they may be half of what waits.
 pub(crate) struct SubmitQueue<T>(Mutex<State<T>>);
 
 struct State<T> {
     waiting: VecDeque<T>,
     /// The load of all of `waiting`.
     load: Load,
-    /// Callers that wait until the queue has room.
-    starved: usize,
+    /// Once this number wait, those whose callers have gone away are dropped.
+    next_sweep: usize,
+    /// While there is no connection: how long a request waits for one. `None`: without limit, or there is a connection.
+    patience: Option<Duration>,
     /// `None` while the driver is awake.
     sleep: Option<Sleep>,
     /// True if a push has woken the driver since it was last asked.
@@ -143,7 +140,8 @@ impl<T: Submit> SubmitQueue<T> {
         Self(Mutex::new(State {
             waiting: VecDeque::new(),
             load: Load::default(),
-            starved: 0,
+            next_sweep: FIRST_SWEEP,
+            patience: None,
             sleep: None,
             woken_by_push: false,
             timer: None,
@@ -155,19 +153,17 @@ impl<T: Submit> SubmitQueue<T> {
         }))
     }
 
-    /// Appends a request if `claim` allows it, and wakes the driver if it sleeps and has to act.
-    pub(crate) fn push(&self, request: T, claim: Claim) -> Pushed<T> {
+    /// Appends a request, and wakes the driver if it sleeps and has to act.
+    pub(crate) fn push(&self, mut request: T) -> Pushed<T> {
+        // Dropped after the lock is released: they may own what a program lent.
+        let mut unwanted = Vec::new();
         let mut state = lock(&self.0);
         if state.ending.is_some() {
             return Pushed::Closed(request);
         }
-        let kept = match claim {
-            Claim::New => state.starved,
-            Claim::Waiting => state.starved - 1,
-            Claim::Notified => 0,
-        };
-        if state.waiting.len() + kept >= QUEUE_CAPACITY {
-            return Pushed::Full(request);
+        state.sweep(&mut unwanted);
+        if let Some(deadline) = state.offline_deadline() {
+            request.offline_deadline().get_or_insert(deadline);
         }
         let due = request.due();
         let earlier = due.is_some_and(|due| state.timer.is_none_or(|timer| due < timer));
@@ -182,7 +178,7 @@ impl<T: Submit> SubmitQueue<T> {
                 state.sleep = None;
                 return Pushed::MustSend;
             }
-            Some(Sleep::Idle | Sleep::Listening | Sleep::Offline) => {}
+            Some(Sleep::Idle | Sleep::Listening) => {}
             Some(Sleep::Holding) if state.load.is_full() => {}
             // The driver sets its timer.
             Some(_) if earlier => {}
@@ -209,18 +205,11 @@ impl<T: Submit> SubmitQueue<T> {
     }
 
     /// Takes the requests of the next batch, up to `most` commands, in order; none if `only_full` and they do not make a
-    /// full batch. The driver counts as awake from now on. Returns how many callers that wait for room have it now, and
-    /// why the queue ends, once no request waits.
-    pub(crate) fn take(
-        &self,
-        only_full: bool,
-        most: usize,
-        mut add: impl FnMut(T),
-    ) -> (usize, Option<Ending>) {
+    /// full batch. The driver counts as awake from now on. Returns why the queue ends, once no request waits.
+    pub(crate) fn take(&self, only_full: bool, most: usize, mut add: impl FnMut(T)) -> Option<Ending> {
         let mut state = lock(&self.0);
         state.sleep = None;
-        let before = state.waiting.len();
-        if before > 0 && (!only_full || state.load.is_full()) {
+        if !only_full || state.load.is_full() {
             let mut batch = Load::default();
             while !batch.is_full() && batch.commands < most {
                 let Some(request) = state.waiting.pop_front() else { break };
@@ -230,10 +219,9 @@ impl<T: Submit> SubmitQueue<T> {
                 add(request);
             }
         }
-        let freed = before - state.waiting.len();
         let ending = if state.waiting.is_empty() { state.ending } else { None };
         state.end_seen |= ending.is_some();
-        (freed.min(state.starved), ending)
+        ending
     }
 
     /// Puts the driver to sleep until `task` is woken. Returns when its timer must fire at the latest. `Err`: it stays awake,
@@ -243,7 +231,7 @@ impl<T: Submit> SubmitQueue<T> {
         let sendable = match sleep {
             Sleep::Idle | Sleep::Listening => !state.waiting.is_empty(),
             Sleep::Holding => state.load.is_full(),
-            Sleep::Blocked | Sleep::Offline => false,
+            Sleep::Blocked => false,
         };
         let must_see_end = state.ending.is_some() && state.waiting.is_empty() && !state.end_seen;
         if sendable || (must_see_end && !matches!(sleep, Sleep::Blocked)) {
@@ -275,10 +263,27 @@ impl<T: Submit> SubmitQueue<T> {
         (state.edit(others, edit), state.timer)
     }
 
-    /// Counts a caller that waits for room, or one that does no more.
-    pub(crate) fn count_starved(&self, starved: bool) {
+    /// There is no connection: requests that wait, and those that come, wait for so long at most. `None`: without limit.
+    pub(crate) fn begin_outage(&self, patience: Option<Duration>) {
         let mut state = lock(&self.0);
-        state.starved = if starved { state.starved + 1 } else { state.starved - 1 };
+        state.patience = patience;
+        if let Some(deadline) = state.offline_deadline() {
+            let timer = state.timer;
+            state.edit(timer, |waiting| {
+                for request in waiting {
+                    request.offline_deadline().get_or_insert(deadline);
+                }
+            });
+        }
+    }
+
+    /// There is a connection: requests wait up to their own deadline. The timer may be earlier than that.
+    pub(crate) fn end_outage(&self) {
+        let mut state = lock(&self.0);
+        state.patience = None;
+        for request in &mut state.waiting {
+            *request.offline_deadline() = None;
+        }
     }
 
     pub(crate) fn ending(&self) -> Option<Ending> {
@@ -326,12 +331,37 @@ impl<T: Submit> SubmitQueue<T> {
 }
 
 impl<T: Submit> State<T> {
+    /// Until when a request waits for a connection that comes now, while there is none.
+    fn offline_deadline(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.patience?)
+    }
+
+    /// Takes out the requests whose callers have gone away, once twice as many wait as were left last time.
+    fn sweep(&mut self, unwanted: &mut Vec<T>) {
+        if self.waiting.len() < self.next_sweep {
+            return;
+        }
+        for request in std::mem::take(&mut self.waiting) {
+            if request.is_wanted() {
+                self.waiting.push_back(request);
+            } else {
+                unwanted.push(request);
+            }
+        }
+        self.load = total(&self.waiting);
+        self.next_sweep = FIRST_SWEEP.max(2 * self.waiting.len());
+    }
+
     fn edit<R>(&mut self, timer: Option<Instant>, edit: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
         let result = edit(&mut self.waiting);
-        self.load = self.waiting.iter().fold(Load::default(), |load, request| load + request.load());
+        self.load = total(&self.waiting);
         self.timer = timer.into_iter().chain(self.waiting.iter().filter_map(Submit::due)).min();
         result
     }
+}
+
+fn total<T: Submit>(waiting: &VecDeque<T>) -> Load {
+    waiting.iter().fold(Load::default(), |load, request| load + request.load())
 }
 
 /// The driver has something to do.

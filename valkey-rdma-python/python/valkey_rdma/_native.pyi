@@ -143,7 +143,7 @@ class Subscriber:
 
 class AsyncClient:
     """A client for asyncio. Its methods start their operation at once and return a future. On its one connection, commands and pipelines
-    run in the order of the calls, while no more than 1000 wait and it is not lost. There is no order between several ``connections``, between
+    run in the order of the calls, as long as it is not lost. There is no order between several ``connections``, between
     nodes of a cluster or before they were connected to, and for calls with buffers, ``blocking_command`` and ``subscriber``."""
 
     @staticmethod

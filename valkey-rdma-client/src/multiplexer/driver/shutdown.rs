@@ -10,6 +10,7 @@ use super::{Driver, READS_PER_TURN};
 use crate::connection::Outstanding;
 use crate::error::LostCause;
 use crate::multiplexer::state::Push;
+use crate::multiplexer::submit::Submit;
 
 impl Driver {
     /// Reads what a server said before it stopped reading, such as "max number of clients reached".

@@ -238,27 +238,47 @@ async fn commands_do_not_wait_for_a_server_that_refuses_the_login() {
     assert_eq!(waiting.await.expect("no panic").expect("a reply").as_str(), Some("A"));
 }
 
-/// Memory is bounded, and callers beyond the bound learn of the outage like the others.
+/// However many they are.
 #[tokio::test(start_paused = true)]
-async fn an_outage_holds_so_many_commands_and_no_more() {
+async fn every_caller_that_waits_learns_of_an_outage() {
     let config = Config::default().command_timeout(None);
     let (client, _door, peer) = pair(&config).await;
     drop(peer);
     settle().await;
     let begin = Instant::now();
-    let tasks: Vec<_> = (0..3 * QUEUE_CAPACITY).map(|_| start(&client, get("a"))).collect();
+    let tasks: Vec<_> = (0..3 * FIRST_SWEEP).map(|_| start(&client, get("a"))).collect();
     settle().await;
-    assert_eq!(client.queued(), [QUEUE_CAPACITY]);
+    assert_eq!(client.queued(), [3 * FIRST_SWEEP]);
     for task in tasks {
         let error = task.await.expect("no panic").expect_err("no connection");
         assert!(error.to_string().contains("connection refused"), "{error}");
     }
     assert_eq!(begin.elapsed().as_secs(), 10);
+}
 
-    // Commands whose callers have gone away make room.
-    let cancelled: Vec<_> = (0..QUEUE_CAPACITY).map(|_| start(&client, get("a"))).collect();
+/// Memory is bounded by what callers wait for.
+#[tokio::test(start_paused = true)]
+async fn commands_whose_callers_have_gone_away_do_not_pile_up() {
+    let config = Config::default().command_timeout(None);
+    let (client, _door, peer) = pair(&config).await;
+    // The server reads nothing: after this, nothing leaves the queue.
+    let large = start(&client, Command::new("SET").arg("k").arg("v".repeat(1 << 20)));
     settle().await;
-    cancelled.iter().for_each(tokio::task::JoinHandle::abort);
+    let wait: Vec<_> = (0..FIRST_SWEEP).map(|_| start(&client, get("a"))).collect();
+    settle().await;
+    for _ in 0..20 * FIRST_SWEEP {
+        assert!(client.command(["PING"]).now_or_never().is_none());
+        assert!(client.queued()[0] <= 2 * FIRST_SWEEP);
+    }
+    wait.iter().for_each(tokio::task::JoinHandle::abort);
+    settle().await;
+    for _ in 0..2 * FIRST_SWEEP {
+        assert!(client.command(["PING"]).now_or_never().is_none());
+    }
+    assert!(client.queued()[0] <= FIRST_SWEEP);
+
+    large.abort();
+    drop(peer);
     sleep(Duration::from_secs(6)).await;
     assert_eq!(client.queued(), [0]);
 }

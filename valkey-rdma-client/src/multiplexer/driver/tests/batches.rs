@@ -1,5 +1,8 @@
 //! What leaves, when, and together with what.
 
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+
 use super::*;
 
 #[tokio::test]
@@ -26,6 +29,32 @@ async fn commands_that_wait_together_leave_in_one_write() {
     assert_eq!(client.counters().batches, 1);
     assert_eq!(client.counters().commands, 16);
     assert_eq!(client.counters().replies, 16);
+}
+
+/// In the order in which their futures were first polled, however many wait, and whichever is polled next.
+#[tokio::test]
+async fn commands_leave_in_the_order_in_which_they_came() {
+    let (client, mut peer, _) = connection(1 << 20);
+    let get = |number: usize| Box::pin(client.execute(Command::new("GET").arg(format!("{number:06}"))));
+    let mut waiting: Vec<_> = (0..1100).map(get).collect();
+    for call in &mut waiting {
+        assert!(call.now_or_never().is_none());
+    }
+    // The driver takes some of them.
+    settle().await;
+    for mut late in (1100..1110).map(get) {
+        assert!((&mut late).now_or_never().is_none());
+        waiting.insert(0, late);
+    }
+    let count = waiting.len();
+    let server = async {
+        for number in 0..count {
+            expect(&mut peer, format!("*2\r\n$3\r\nGET\r\n$6\r\n{number:06}\r\n").as_bytes()).await;
+            peer.write_all(b"_\r\n").await.expect("open");
+        }
+    };
+    let (replies, ()) = tokio::join!(join_all(waiting), server);
+    assert!(replies.iter().all(Result::is_ok));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tokio::task::coop::{consume_budget, has_budget_remaining};
 
 use super::*;
 use crate::multiplexer::request::{Replies, ReplySink, Request};
-use crate::multiplexer::submit::{Claim, Pushed};
+use crate::multiplexer::submit::Pushed;
 use crate::multiplexer::task::DriverSlot;
 use crate::resp::Commands;
 
@@ -30,7 +30,7 @@ async fn a_driver_does_not_depend_on_the_budget_that_other_tasks_left() {
     let (reply, _wanted) = oneshot::channel();
     let sink = ReplySink::Many(reply, Replies::Kept(Vec::new()));
     let ping = Request::new(Commands::One(Command::new("PING")), sink, None);
-    assert!(matches!(queue.submitted.push(ping, Claim::New), Pushed::Queued));
+    assert!(matches!(queue.submitted.push(ping), Pushed::Queued));
     let slot = DriverSlot::default();
     let mut drive = pin!(slot.drive(Driver::new(raw, queue, state, None)));
     while has_budget_remaining() {
