@@ -12,7 +12,7 @@ executed() {
 per_request() {
     local requests=$1 short long
     shift
-    short=$(executed "$@" -n "$requests")
-    long=$(executed "$@" -n $((3 * requests)))
+    short=$(executed "$@" -n "$requests") || return
+    long=$(executed "$@" -n $((3 * requests))) || return
     echo $(((long - short) / (2 * requests)))
 }
