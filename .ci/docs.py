@@ -160,6 +160,19 @@ def broken_diagrams():
             yield from (f"{page}: Mermaid does not take: {line.strip()}" for line in diagram.splitlines() if re.search("[;#]", line))
 
 
+def missing_functions():
+    """Functions of ARCHITECTURE's table that are not defined in a file of their row."""
+    for line in pathlib.Path("ARCHITECTURE.md").read_text().splitlines():
+        row = line.split("|")
+        files = re.findall(r"\]\(([^)]+\.rs)\)", line)
+        if len(row) != 5 or not files:
+            continue
+        code = "\n".join(pathlib.Path(file).read_text() for file in files)
+        for name in re.findall(r"`(?:\w+::)?(\w+)`", row[2]):
+            if not re.search(rf"\bfn {name}\b", code):
+                yield f"ARCHITECTURE.md: {', '.join(files)}: no function {name}"
+
+
 def missing_names():
     """`Type::name` in the pages, where Type has methods in a library, and no method, variant or field of that name."""
     listed = subprocess.check_output(["git", "ls-files", "valkey-rdma-*/src/*.rs"], text=True)
@@ -272,7 +285,7 @@ def main():
     every = {page: blocks(page) for page in pages()}
     for page in every:
         wrong += [f"{block.where}: {reason}" for block in every[page] if (reason := rules(block))]
-    wrong += [*missing_texts(), *missing_counters(), *missing_bugs(), *missing_names(), *broken_diagrams()]
+    wrong += [*missing_texts(), *missing_counters(), *missing_bugs(), *missing_names(), *missing_functions(), *broken_diagrams()]
     if sys.argv[1:2] == ["run"]:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             for count, reasons in pool.map(lambda page: run_page(every[page], sys.argv[2]), every):
