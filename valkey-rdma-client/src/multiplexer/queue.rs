@@ -127,3 +127,33 @@ impl RequestQueue {
         self.submitted.close(at_end);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::multiplexer::reply_slot::{ReplyReceiver, channel};
+    use crate::multiplexer::request::ReplySink;
+    use crate::multiplexer::submit::FIRST_SWEEP;
+    use crate::resp::{Command, Commands};
+
+    fn push(queue: &RequestQueue) -> ReplyReceiver {
+        let (sender, reply) = channel();
+        let request = Request::new(Commands::One(Command::new("PING")), ReplySink::One(sender), None);
+        drop(queue.submitted.push(request));
+        reply
+    }
+
+    #[test]
+    fn after_a_burst_abandoned_requests_are_looked_for_as_before() {
+        let queue = RequestQueue::new();
+        let callers: Vec<_> = (0..8 * FIRST_SWEEP).map(|_| push(&queue)).collect();
+        while queue.submitted.len() > 0 {
+            queue.take(false, usize::MAX, drop);
+        }
+        drop(callers);
+        for _ in 0..8 * FIRST_SWEEP {
+            drop(push(&queue));
+        }
+        assert!(queue.submitted.len() <= FIRST_SWEEP);
+    }
+}

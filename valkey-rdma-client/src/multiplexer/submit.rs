@@ -219,7 +219,13 @@ impl<T: Submit> SubmitQueue<T> {
                 add(request);
             }
         }
-        let ending = if state.waiting.is_empty() { state.ending } else { None };
+        let mut ending = None;
+        if state.waiting.is_empty() {
+            ending = state.ending;
+            // A burst leaves no memory behind.
+            state.next_sweep = FIRST_SWEEP;
+            state.waiting.shrink_to(FIRST_SWEEP);
+        }
         state.end_seen |= ending.is_some();
         ending
     }
