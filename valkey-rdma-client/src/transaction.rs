@@ -232,7 +232,7 @@ impl Transaction {
 }
 
 /// The result of EXEC, given all replies from MULTI on.
-pub(crate) fn results(mut replies: Vec<Reply>) -> Result<Vec<Reply>, Error> {
+fn results(mut replies: Vec<Reply>) -> Result<Vec<Reply>, Error> {
     match replies.pop() {
         Some(Ok(Value::Array(items))) => Ok(items
             .into_iter()
