@@ -1,18 +1,20 @@
 //! [`ConnectionEvents`]: what happens to the shared connections of a client.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
 use crate::error::{Chain, ConnectError, LostCause};
 use crate::stats::ConnectionInfo;
-use crate::sync::{Mutex, lock};
+
+pub(crate) mod hub;
+
+use hub::{Hub, Unread};
 
 /// What happened to a shared connection. `connection` counts them from 0: see [`Config::connections`](crate::Config::connections).
 ///
@@ -96,29 +98,10 @@ impl fmt::Display for ConnectionEvent {
 /// Events of a client's shared connections, in order: [`Client::events`](crate::Client::events). Also a [`Stream`]. The last 64
 /// events are kept until they are read. It ends when all connections have closed for good.
 #[derive(Debug)]
-pub struct ConnectionEvents(Arc<Mutex<Waiting>>);
-
-/// Events that were not read yet.
-#[derive(Debug)]
-struct Waiting {
-    events: VecDeque<ConnectionEvent>,
-    missed: u64,
-    ended: bool,
-    waker: Option<Waker>,
-}
+pub struct ConnectionEvents(Unread<ConnectionEvent>);
 
 /// The most events that wait to be read.
 const KEPT: usize = 64;
-
-impl Waiting {
-    fn add(&mut self, event: ConnectionEvent) {
-        if self.events.len() == KEPT {
-            self.events.pop_front();
-            self.missed += 1;
-        }
-        self.events.push_back(event);
-    }
-}
 
 impl ConnectionEvents {
     /// The next event; `None` once all connections have closed for good.
@@ -130,18 +113,7 @@ impl ConnectionEvents {
     }
 
     fn poll(&self, cx: &Context<'_>) -> Poll<Option<ConnectionEvent>> {
-        let mut waiting = lock(&self.0);
-        if waiting.missed > 0 {
-            return Poll::Ready(Some(ConnectionEvent::Missed { count: std::mem::take(&mut waiting.missed) }));
-        }
-        match waiting.events.pop_front() {
-            Some(event) => Poll::Ready(Some(event)),
-            None if waiting.ended => Poll::Ready(None),
-            None => {
-                waiting.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
+        self.0.poll(cx)
     }
 }
 
@@ -153,17 +125,18 @@ impl Stream for ConnectionEvents {
     }
 }
 
-/// Passes events to those who listen. Costs nothing while none does.
+/// Passes the events of a client's shared connections to those who listen.
 #[derive(Debug)]
 pub(crate) struct EventHub {
-    listeners: Mutex<Vec<Weak<Mutex<Waiting>>>>,
+    hub: Hub<ConnectionEvent>,
     /// Connections that have not closed for good.
     open: AtomicUsize,
 }
 
 impl EventHub {
     pub(crate) fn new(connections: usize) -> Self {
-        Self { listeners: Mutex::default(), open: AtomicUsize::new(connections) }
+        let hub = Hub::new(KEPT, |count| ConnectionEvent::Missed { count });
+        Self { hub, open: AtomicUsize::new(connections) }
     }
 
     /// Listens from now on. `connected` describes the connections that are up, by number.
@@ -171,39 +144,17 @@ impl EventHub {
         &self,
         connected: impl FnOnce() -> Vec<(usize, Arc<ConnectionInfo>)>,
     ) -> ConnectionEvents {
-        let waiting = Waiting { events: VecDeque::new(), missed: 0, ended: false, waker: None };
-        let waiting = Arc::new(Mutex::new(waiting));
-        let mut listeners = lock(&self.listeners);
-        listeners.retain(|listener| listener.strong_count() > 0);
-        listeners.push(Arc::downgrade(&waiting));
-        {
-            let mut waiting = lock(&waiting);
-            for (connection, info) in connected() {
-                let reason = info.fallback.clone();
-                waiting.add(ConnectionEvent::Connected { connection, info });
-                if let Some(reason) = reason {
-                    waiting.add(ConnectionEvent::FellBack { connection, reason });
-                }
-            }
-            waiting.ended = self.open.load(Ordering::Acquire) == 0;
-        }
-        ConnectionEvents(waiting)
+        ConnectionEvents(self.hub.listen(|| {
+            connected().into_iter().flat_map(|(connection, info)| {
+                let fell_back = fell_back(connection, &info);
+                std::iter::once(ConnectionEvent::Connected { connection, info }).chain(fell_back)
+            })
+        }))
     }
+}
 
-    fn pass(&self, change: impl Fn(&mut Waiting)) {
-        let mut wakers = Vec::new();
-        lock(&self.listeners).retain(|listener| match listener.upgrade() {
-            Some(waiting) => {
-                let mut waiting = lock(&waiting);
-                change(&mut waiting);
-                wakers.extend(waiting.waker.take());
-                true
-            }
-            None => false,
-        });
-        // Not with the locks held: a waker may run anything.
-        wakers.into_iter().for_each(Waker::wake);
-    }
+fn fell_back(connection: usize, info: &ConnectionInfo) -> Option<ConnectionEvent> {
+    info.fallback.clone().map(|reason| ConnectionEvent::FellBack { connection, reason })
 }
 
 /// Reports what happens to one connection.
@@ -220,44 +171,39 @@ impl EventReporter {
 
     pub(crate) fn lost(&self, cause: &Arc<LostCause>) {
         let connection = self.connection;
-        self.hub.pass(|to| to.add(ConnectionEvent::Lost { connection, cause: cause.clone() }));
+        self.hub.hub.pass(|| [ConnectionEvent::Lost { connection, cause: cause.clone() }]);
     }
 
     pub(crate) fn reconnect_failed(&self, attempt: u32, error: &ConnectError) {
         let connection = self.connection;
-        self.hub.pass(|to| {
-            to.add(ConnectionEvent::ReconnectFailed { connection, attempt, error: error.clone() });
-        });
+        let failed = || ConnectionEvent::ReconnectFailed { connection, attempt, error: error.clone() };
+        self.hub.hub.pass(|| [failed()]);
     }
 
     pub(crate) fn reconnected(&self, info: &Arc<ConnectionInfo>) {
         let connection = self.connection;
-        self.hub.pass(|to| {
-            to.add(ConnectionEvent::Reconnected { connection, info: info.clone() });
-            if let Some(reason) = info.fallback.clone() {
-                to.add(ConnectionEvent::FellBack { connection, reason });
-            }
-        });
+        let reconnected = || ConnectionEvent::Reconnected { connection, info: info.clone() };
+        self.hub.hub.pass(|| std::iter::once(reconnected()).chain(fell_back(connection, info)));
     }
 
     /// To be called once.
     pub(crate) fn closed(&self, cause: &Arc<LostCause>) {
         let connection = self.connection;
-        let last = self.hub.open.fetch_sub(1, Ordering::AcqRel) == 1;
-        self.hub.pass(|to| {
-            to.add(ConnectionEvent::Closed { connection, cause: cause.clone() });
-            to.ended |= last;
-        });
+        self.hub.hub.pass(|| [ConnectionEvent::Closed { connection, cause: cause.clone() }]);
+        if self.hub.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.hub.hub.end();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::task::Wake;
+    use std::task::{Wake, Waker};
 
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::sync::{Mutex, lock};
 
     fn now(events: &mut ConnectionEvents) -> Option<Option<String>> {
         events.next().now_or_never().map(|event| event.map(|event| event.to_string()))
@@ -315,17 +261,5 @@ mod tests {
         }
         assert_eq!(now(&mut events), Some(None));
         assert_eq!(now(&mut hub.listen(Vec::new)), Some(None), "listening later ends at once");
-    }
-
-    #[test]
-    fn listeners_that_were_dropped_are_forgotten() {
-        let hub = Arc::new(EventHub::new(1));
-        for _ in 0..1000 {
-            drop(hub.listen(Vec::new));
-        }
-        assert_eq!(lock(&hub.listeners).len(), 1, "though nothing happens");
-        drop(hub.listen(Vec::new));
-        EventReporter::new(hub.clone(), 0).lost(&Arc::new(LostCause::PeerClosed));
-        assert!(lock(&hub.listeners).is_empty());
     }
 }

@@ -2,12 +2,13 @@
 
 use std::future::Future;
 
-use valkey_rdma_resp::{FromValue, ServerError, Value};
+use valkey_rdma_resp::{FromValue, Value};
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::resp::{Command, IntoCommand};
 use crate::scan::position::ScanPosition;
+use crate::transaction::Transaction;
 
 /// A client of one server or of a cluster, for code that takes either.
 ///
@@ -54,11 +55,8 @@ pub trait Execute: sealed::Sealed + Clone + Send + Sync + 'static {
         commands: Vec<Command>,
     ) -> impl Future<Output = Result<Vec<Result<Value, Error>>, Error>> + Send;
 
-    /// Sends commands that the server runs all or none.
-    fn execute_transaction(
-        &self,
-        commands: Vec<Command>,
-    ) -> impl Future<Output = Result<Vec<Result<Value, ServerError>>, Error>> + Send;
+    /// Begins a transaction: commands that the server runs all or none.
+    fn transaction(&self) -> Transaction;
 
     /// Sends a blocking command on a dedicated connection.
     fn execute_blocking(&self, command: Command) -> impl Future<Output = Result<Value, Error>> + Send;
@@ -114,15 +112,8 @@ impl Execute for Client {
         Ok(replies.into_iter().map(|reply| reply.map_err(Error::from)).collect())
     }
 
-    async fn execute_transaction(
-        &self,
-        commands: Vec<Command>,
-    ) -> Result<Vec<Result<Value, ServerError>>, Error> {
-        let mut transaction = self.transaction();
-        for command in commands {
-            transaction.push(command);
-        }
-        transaction.execute().await
+    fn transaction(&self) -> Transaction {
+        self.transaction()
     }
 
     async fn execute_blocking(&self, command: Command) -> Result<Value, Error> {

@@ -203,7 +203,7 @@ pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use resp::{Command, IntoCommand, RefusedCommand, ToArg};
 pub use scan::{ElementScan, Scan};
-pub use script::{Function, Invocation, Script};
+pub use script::{Invocation, Script};
 pub use stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 pub use streaming::{Fetched, ValueReader, ValueWriter};
 pub use transaction::{Transaction, Watch};

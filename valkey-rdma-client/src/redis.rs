@@ -27,19 +27,12 @@ use valkey_rdma_resp::{ServerError, Value};
 
 use crate::client::Client;
 use crate::error::{AbortedTransaction, ClusterError, Error};
+use crate::execute::Execute;
 use crate::resp::{Command, CommandClass};
-use crate::transaction::results;
 
 impl ConnectionLike for Client {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, RedisValue> {
-        Box::pin(async move {
-            let command = from_redis(cmd);
-            let reply = match command.class() {
-                CommandClass::Blocks => self.block(command).await,
-                _ => self.execute(command).await,
-            };
-            result_to_redis(reply)
-        })
+        Box::pin(send(self, cmd))
     }
 
     fn req_packed_commands<'a>(
@@ -48,26 +41,7 @@ impl ConnectionLike for Client {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<RedisValue>> {
-        Box::pin(async move {
-            let mut ours = self.pipeline();
-            if pipeline.is_transaction() {
-                ours.push(Command::new("MULTI"));
-            }
-            for cmd in pipeline.cmd_iter() {
-                ours.push(from_redis(cmd));
-            }
-            if pipeline.is_transaction() {
-                ours.push(Command::new("EXEC"));
-            }
-            let mut replies = ours.send().await?;
-            // To redis-rs an aborted transaction is a failure, not a reply.
-            if pipeline.is_transaction() && matches!(replies.last(), Some(Err(_))) {
-                replies = results(replies)?;
-            }
-            // redis-rs asks for the last replies only: for a transaction, that of EXEC.
-            let replies = replies.into_iter().skip(offset).take(count);
-            replies.map(|reply| reply.map_or_else(|error| error_to_redis(&error), to_redis)).collect()
-        })
+        Box::pin(send_all(self, pipeline, offset, count))
     }
 
     fn get_db(&self) -> i64 {
@@ -75,8 +49,43 @@ impl ConnectionLike for Client {
     }
 }
 
+pub(crate) async fn send(client: &impl Execute, cmd: &Cmd) -> RedisResult<RedisValue> {
+    let command = from_redis(cmd);
+    result_to_redis(match command.class() {
+        CommandClass::Blocks => client.execute_blocking(command).await,
+        _ => client.execute(command).await,
+    })
+}
+
+/// An atomic pipeline is a transaction. redis-rs asks for the last replies only: for a transaction, that of EXEC.
+pub(crate) async fn send_all(
+    client: &impl Execute,
+    pipeline: &redis::Pipeline,
+    offset: usize,
+    count: usize,
+) -> RedisResult<Vec<RedisValue>> {
+    let commands = pipeline.cmd_iter().map(from_redis);
+    if !pipeline.is_transaction() {
+        let replies = client.execute_all(commands.collect()).await?;
+        return replies.into_iter().skip(offset).take(count).map(result_to_redis).collect();
+    }
+    let mut transaction = client.transaction();
+    commands.for_each(|command| {
+        transaction.push(command);
+    });
+    let executed = match transaction.execute().await {
+        Ok(replies) => {
+            Value::Array(replies.into_iter().map(|reply| reply.unwrap_or_else(Value::Error)).collect())
+        }
+        Err(Error::Aborted(AbortedTransaction::Watched)) => Value::Nil,
+        // To redis-rs an aborted transaction is a failure, not a reply.
+        Err(error) => return Err(error.into()),
+    };
+    Ok(vec![to_redis(executed)?])
+}
+
 /// An error reply of the server is a value to redis-rs, as it is in its pipelines.
-pub(crate) fn result_to_redis(reply: Result<Value, Error>) -> RedisResult<RedisValue> {
+fn result_to_redis(reply: Result<Value, Error>) -> RedisResult<RedisValue> {
     match reply {
         Ok(value) => to_redis(value),
         Err(Error::Server(error)) => error_to_redis(&error),
@@ -84,11 +93,11 @@ pub(crate) fn result_to_redis(reply: Result<Value, Error>) -> RedisResult<RedisV
     }
 }
 
-pub(crate) fn from_redis(cmd: &Cmd) -> Command {
+fn from_redis(cmd: &Cmd) -> Command {
     Command::from_packed(cmd.get_packed_command())
 }
 
-pub(crate) fn to_redis(value: Value) -> RedisResult<RedisValue> {
+fn to_redis(value: Value) -> RedisResult<RedisValue> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let all = |items: Vec<Value>| items.into_iter().map(to_redis).collect::<RedisResult<Vec<_>>>();
     Ok(match value {
@@ -120,7 +129,7 @@ pub(crate) fn to_redis(value: Value) -> RedisResult<RedisValue> {
 }
 
 /// Uses redis-rs's own parser, so that error kinds match.
-pub(crate) fn error_to_redis(error: &ServerError) -> RedisResult<RedisValue> {
+fn error_to_redis(error: &ServerError) -> RedisResult<RedisValue> {
     redis::parse_redis_value(format!("-{} {}\r\n", error.code, error.message).as_bytes())
 }
 

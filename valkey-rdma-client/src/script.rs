@@ -1,4 +1,4 @@
-//! [`Script`] and [`Function`]: Lua on the server. [`Invocation`]: a call of one.
+//! [`Script`]: Lua on the server. [`Invocation`]: a call of it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -25,43 +25,68 @@ use crate::resp::{Command, ToArg};
 ///
 /// If the server no longer has the script, for example after a restart, the text is sent again. Clones share the
 /// digest.
+///
+/// A [`function`](Self::function) of a library that the server has loaded (FUNCTION LOAD) is called in the same way:
+///
+/// ```no_run
+/// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+/// use valkey_rdma_client::Script;
+///
+/// let library = "#!lua name=numbers\nserver.register_function('add', function(keys, args)
+///     return server.call('INCRBY', keys[1], args[1]) end)";
+/// client.command(["FUNCTION", "LOAD", "REPLACE", library]).await?;
+/// let sum: i64 = Script::function("add").query(&client, ["counter"], [5]).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Script {
-    text: Bytes,
-    digest: Arc<OnceLock<Bytes>>,
-    options: CallOptions,
-}
-
-/// Options of calls.
-#[derive(Clone, Copy, Debug, Default)]
-struct CallOptions {
+    code: Code,
+    read_only: bool,
     idempotent: bool,
     timeout: Option<Duration>,
 }
 
-impl CallOptions {
-    fn apply(self, mut command: Command) -> Command {
-        if self.idempotent {
-            command = command.idempotent();
-        }
-        match self.timeout {
-            Some(limit) => command.timeout(limit),
-            None => command,
-        }
-    }
+/// What runs.
+#[derive(Clone, Debug)]
+enum Code {
+    Text {
+        text: Bytes,
+        digest: Arc<OnceLock<Bytes>>,
+    },
+    /// The name of a function.
+    Function(Bytes),
 }
 
 impl Script {
     /// A script with this text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into().into(), digest: Arc::default(), options: CallOptions::default() }
+        Self::of(Code::Text { text: text.into().into(), digest: Arc::default() })
     }
 
-    /// Declares that running the script twice has the same effect as once, as [`Command::idempotent`] does.
+    /// The function with this name.
+    #[must_use]
+    pub fn function(name: impl Into<String>) -> Self {
+        Self::of(Code::Function(name.into().into()))
+    }
+
+    fn of(code: Code) -> Self {
+        Self { code, read_only: false, idempotent: false, timeout: None }
+    }
+
+    /// Declares that running it twice has the same effect as once, as [`Command::idempotent`] does.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
-        self.options.idempotent = true;
+        self.idempotent = true;
+        self
+    }
+
+    /// Calls it as one that only reads (EVALSHA_RO, FCALL_RO): replicas run it too, it may be sent again after a lost
+    /// connection, and the server refuses its writes.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
         self
     }
 
@@ -69,20 +94,20 @@ impl Script {
     /// addition.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
-        self.options.timeout = Some(limit);
+        self.timeout = Some(limit);
         self
     }
 
     /// Begins a call: without keys or arguments, or with some of different types.
     pub fn invoke(&self) -> Invocation<'_> {
-        Invocation::of(Runs::Script(self))
+        Invocation { script: self, keys: Command::empty(), args: Command::empty() }
     }
 
     /// Runs it with keys and arguments, on a [`Client`](crate::Client) or a [`ClusterClient`](crate::ClusterClient). In a
     /// cluster, all keys must be in one slot.
     ///
     /// # Errors
-    /// [`Error::Server`] if the script fails, and as for any command.
+    /// [`Error::Server`] if it fails or does not exist, and as for any command.
     ///
     /// # Cancel safety
     /// As [`Client::command`](crate::Client::command).
@@ -92,7 +117,7 @@ impl Script {
         keys: impl IntoIterator<Item = impl ToArg>,
         args: impl IntoIterator<Item = impl ToArg>,
     ) -> Result<Value, Error> {
-        Invocation::with(Runs::Script(self), keys, args).call(client).await
+        self.with(keys, args).call(client).await
     }
 
     /// Runs it as [`call`](Self::call) does, and converts its result.
@@ -108,98 +133,19 @@ impl Script {
         keys: impl IntoIterator<Item = impl ToArg>,
         args: impl IntoIterator<Item = impl ToArg>,
     ) -> Result<T, Error> {
-        Invocation::with(Runs::Script(self), keys, args).query(client).await
-    }
-}
-
-/// A function of a library that the server has loaded (FUNCTION LOAD).
-///
-/// ```no_run
-/// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
-/// use valkey_rdma_client::Function;
-///
-/// let library = "#!lua name=numbers\nserver.register_function('add', function(keys, args)
-///     return server.call('INCRBY', keys[1], args[1]) end)";
-/// client.command(["FUNCTION", "LOAD", "REPLACE", library]).await?;
-/// let sum: i64 = Function::new("add").query(&client, ["counter"], [5]).await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-pub struct Function {
-    name: Bytes,
-    read_only: bool,
-    options: CallOptions,
-}
-
-impl Function {
-    /// The function with this name.
-    #[must_use]
-    pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into().into(), read_only: false, options: CallOptions::default() }
+        self.with(keys, args).query(client).await
     }
 
-    /// As [`Script::idempotent`].
-    #[must_use]
-    pub fn idempotent(mut self) -> Self {
-        self.options.idempotent = true;
-        self
-    }
-
-    /// As [`Script::timeout`].
-    #[must_use]
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        self.options.timeout = Some(limit);
-        self
-    }
-
-    /// Calls it as a read-only function (FCALL_RO): replicas run it too, and it may be sent again after a lost
-    /// connection.
-    #[must_use]
-    pub fn read_only(mut self) -> Self {
-        self.read_only = true;
-        self
-    }
-
-    /// As [`Script::invoke`].
-    pub fn invoke(&self) -> Invocation<'_> {
-        Invocation::of(Runs::Function(self))
-    }
-
-    /// Runs it with keys and arguments.
-    ///
-    /// # Errors
-    /// [`Error::Server`] if the function fails or does not exist, and as for any command.
-    ///
-    /// # Cancel safety
-    /// As [`Client::command`](crate::Client::command).
-    pub async fn call(
+    fn with(
         &self,
-        client: &impl Execute,
         keys: impl IntoIterator<Item = impl ToArg>,
         args: impl IntoIterator<Item = impl ToArg>,
-    ) -> Result<Value, Error> {
-        Invocation::with(Runs::Function(self), keys, args).call(client).await
-    }
-
-    /// Runs it as [`call`](Self::call) does, and converts its result.
-    ///
-    /// # Errors
-    /// Same errors as [`call`](Self::call), and [`Error::Unexpected`] if the result does not convert.
-    ///
-    /// # Cancel safety
-    /// As [`Client::command`](crate::Client::command).
-    pub async fn query<T: FromValue>(
-        &self,
-        client: &impl Execute,
-        keys: impl IntoIterator<Item = impl ToArg>,
-        args: impl IntoIterator<Item = impl ToArg>,
-    ) -> Result<T, Error> {
-        Invocation::with(Runs::Function(self), keys, args).query(client).await
+    ) -> Invocation<'_> {
+        Invocation { script: self, keys: Command::from_args(keys), args: Command::from_args(args) }
     }
 }
 
-/// A call of a [`Script`] or a [`Function`]: what it runs with, one after the other.
+/// A call of a [`Script`]: what it runs with, one after the other.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -214,31 +160,13 @@ impl Function {
 #[derive(Clone, Debug)]
 #[must_use = "a call does nothing until sent"]
 pub struct Invocation<'a> {
-    runs: Runs<'a>,
+    script: &'a Script,
     /// Commands of keys and of arguments only. Kept for a second attempt.
     keys: Command,
     args: Command,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Runs<'a> {
-    Script(&'a Script),
-    Function(&'a Function),
-}
-
-impl<'a> Invocation<'a> {
-    fn of(runs: Runs<'a>) -> Self {
-        Self { runs, keys: Command::empty(), args: Command::empty() }
-    }
-
-    fn with(
-        runs: Runs<'a>,
-        keys: impl IntoIterator<Item = impl ToArg>,
-        args: impl IntoIterator<Item = impl ToArg>,
-    ) -> Self {
-        Self { runs, keys: Command::from_args(keys), args: Command::from_args(args) }
-    }
-
+impl Invocation<'_> {
     /// Adds a key; several, for a slice, an array or a vector.
     pub fn key(mut self, key: impl ToArg) -> Self {
         self.keys.push(key);
@@ -255,31 +183,29 @@ impl<'a> Invocation<'a> {
     /// slot.
     ///
     /// # Errors
-    /// [`Error::Server`] if the script or the function fails, and as for any command.
+    /// As for [`Script::call`].
     ///
     /// # Cancel safety
     /// As [`Client::command`](crate::Client::command).
     pub async fn call(&self, client: &impl Execute) -> Result<Value, Error> {
-        let script = match self.runs {
-            Runs::Script(script) => script,
-            Runs::Function(function) => {
-                return client.execute(self.command(self.name(), &function.name)).await;
-            }
+        let (text, known) = match &self.script.code {
+            Code::Text { text, digest } => (text, digest),
+            Code::Function(name) => return client.execute(self.command(self.name(), name)).await,
         };
-        let digest = match script.digest.get() {
+        let digest = match known.get() {
             Some(digest) => digest.clone(),
             None => {
-                let load = Command::new("SCRIPT").arg("LOAD").arg(&script.text);
+                let load = Command::new("SCRIPT").arg("LOAD").arg(text).idempotent();
                 let key = self.keys.words().next().unwrap_or_default();
-                let load = script.options.apply(load.idempotent());
-                let digest: Bytes = client.execute_beside(key, load).await?.try_into()?;
-                script.digest.get_or_init(|| digest).clone()
+                let digest: Bytes = client.execute_beside(key, self.limited(load)).await?.try_into()?;
+                known.get_or_init(|| digest).clone()
             }
         };
         match client.execute(self.command(self.name(), &digest)).await {
             // The server does not know the script, so it did not run.
             Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoScript => {
-                client.execute(self.command("EVAL", &script.text)).await
+                let name = if self.script.read_only { "EVAL_RO" } else { "EVAL" };
+                client.execute(self.command(name, text)).await
             }
             other => other,
         }
@@ -298,20 +224,25 @@ impl<'a> Invocation<'a> {
     }
 
     fn name(&self) -> &'static str {
-        match self.runs {
-            Runs::Script(_) => "EVALSHA",
-            Runs::Function(Function { read_only: true, .. }) => "FCALL_RO",
-            Runs::Function(_) => "FCALL",
+        match (&self.script.code, self.script.read_only) {
+            (Code::Text { .. }, false) => "EVALSHA",
+            (Code::Text { .. }, true) => "EVALSHA_RO",
+            (Code::Function(_), false) => "FCALL",
+            (Code::Function(_), true) => "FCALL_RO",
         }
     }
 
     fn command(&self, name: &str, what: &Bytes) -> Command {
-        let options = match self.runs {
-            Runs::Script(script) => script.options,
-            Runs::Function(function) => function.options,
-        };
         let command = Command::new(name).arg(what).arg(self.keys.arguments());
-        options.apply(command.followed_by(&self.keys).followed_by(&self.args))
+        let command = self.limited(command.followed_by(&self.keys).followed_by(&self.args));
+        if self.script.idempotent { command.idempotent() } else { command }
+    }
+
+    fn limited(&self, command: Command) -> Command {
+        match self.script.timeout {
+            Some(limit) => command.timeout(limit),
+            None => command,
+        }
     }
 }
 

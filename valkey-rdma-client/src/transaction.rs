@@ -3,15 +3,15 @@
 use valkey_rdma_resp::{FromValue, Value};
 
 use crate::client::Client;
+use crate::cluster::ClusterClient;
 use crate::dedicated::Dedicated;
 use crate::error::{AbortedTransaction, Error};
 use crate::pipeline::convert_replies;
-use crate::resp::RefusedCommand;
-use crate::resp::Reply;
-use crate::resp::{Command, CommandClass, IntoCommand, ToArg};
+use crate::resp::{Command, CommandClass, IntoCommand, RefusedCommand, Reply, ToArg};
 use crate::stats::ConnectionInfo;
 
-/// Commands that the server runs all or none, with no command of another client in between.
+/// Commands that the server runs all or none, with no command of another client in between: [`Client::transaction`],
+/// [`ClusterClient::transaction`], [`Watch::transaction`].
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -37,6 +37,8 @@ pub struct Transaction {
 enum Place {
     /// On the shared connection, in one piece.
     Shared(Client),
+    /// On the node of the keys.
+    Cluster(ClusterClient),
     /// On the connection of the WATCH.
     Watching(Client, Box<Dedicated>),
 }
@@ -44,7 +46,7 @@ enum Place {
 impl Client {
     /// Begins a transaction. It is sent in one piece, so it may share the connection.
     pub fn transaction(&self) -> Transaction {
-        Transaction { place: Place::Shared(self.clone()), commands: vec![Command::new("MULTI")] }
+        Transaction::new(Place::Shared(self.clone()))
     }
 
     /// Watches keys on a dedicated connection. A transaction begun from the [`Watch`] is not executed if one of the
@@ -156,14 +158,19 @@ impl Watch {
 
     /// Begins the transaction that depends on the watched keys.
     pub fn transaction(self) -> Transaction {
-        Transaction {
-            place: Place::Watching(self.client, Box::new(self.connection)),
-            commands: vec![Command::new("MULTI")],
-        }
+        Transaction::new(Place::Watching(self.client, Box::new(self.connection)))
     }
 }
 
 impl Transaction {
+    fn new(place: Place) -> Self {
+        Self { place, commands: vec![Command::new("MULTI")] }
+    }
+
+    pub(crate) fn on_cluster(cluster: ClusterClient) -> Self {
+        Self::new(Place::Cluster(cluster))
+    }
+
     /// Adds a command.
     pub fn command(mut self, command: impl IntoCommand) -> Self {
         self.push(command);
@@ -183,7 +190,8 @@ impl Transaction {
     /// [`Error::Aborted`] if nothing was executed because a watched key changed or the server refused a command
     /// beforehand. It also reports, with a text of its own, that MULTI was refused and the commands ran without it.
     /// [`Error::Lost`] and [`Error::TimedOut`] if no reply came. [`Error::Refused`] for commands that are not valid in
-    /// a transaction; then nothing was sent.
+    /// a transaction, and [`ClusterError::CrossSlot`](crate::ClusterError::CrossSlot) for keys in different slots of a cluster;
+    /// then nothing was sent.
     ///
     /// # Cancel safety
     /// Dropping the future discards the replies. The transaction runs as a whole or not at all.
@@ -194,6 +202,7 @@ impl Transaction {
         self.commands.push(Command::new("EXEC"));
         let replies = match self.place {
             Place::Shared(client) => client.run_pipeline(self.commands.iter().collect()).await?,
+            Place::Cluster(cluster) => cluster.run_transaction(&self.commands).await?,
             Place::Watching(client, mut connection) => {
                 let limit = client.limit_of(&self.commands);
                 let replies = connection.execute_all(&self.commands, limit).await?;
@@ -223,7 +232,7 @@ impl Transaction {
 }
 
 /// The result of EXEC, given all replies from MULTI on.
-pub(crate) fn results(mut replies: Vec<Reply>) -> Result<Vec<Reply>, Error> {
+fn results(mut replies: Vec<Reply>) -> Result<Vec<Reply>, Error> {
     match replies.pop() {
         Some(Ok(Value::Array(items))) => Ok(items
             .into_iter()

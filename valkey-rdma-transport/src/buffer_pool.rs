@@ -1,14 +1,14 @@
 //! [`BufferPool`]: memory for large values that is sent from where it lies.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut, Range};
-use std::sync::{Arc, Weak};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::sync::Semaphore;
 
-use crate::in_place::{SendMemory, Source};
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::in_place::SendMemory;
+use crate::sync::{Mutex, lock};
 
 /// Buffers of one length, of which large values are sent without a copy.
 ///
@@ -52,7 +52,6 @@ pub struct BufferPool(Arc<PoolInner>);
 /// One buffer of a [`BufferPool`], for writing. Dropped, it is the pool's again.
 pub struct PoolBuffer {
     bytes: BytesMut,
-    number: usize,
     inner: Arc<PoolInner>,
 }
 
@@ -68,33 +67,14 @@ pub struct UnusablePool {
     pub len: usize,
 }
 
-/// A pool's memory, and which buffers are free.
-pub(crate) struct PoolInner {
-    /// Address of the first buffer.
-    start: usize,
-    /// Bytes from the start of one buffer to the next.
-    stride: usize,
+/// A pool's memory, and its free buffers.
+struct PoolInner {
+    memory: SendMemory,
     buffers: usize,
-    free: Mutex<Vec<Free>>,
+    free: Mutex<Vec<BytesMut>>,
     /// One permit for each free buffer.
     available: Semaphore,
-    /// By their numbers: buffers that are frozen.
-    frozen: Box<[Mutex<Weak<FrozenBuffer>>]>,
-    /// The memory behind the last buffer. While it is there, so is all of the allocation.
-    _anchor: BytesMut,
 }
-
-/// A free buffer, with its number.
-struct Free {
-    bytes: BytesMut,
-    number: usize,
-}
-
-/// A buffer that does not change until the last of its holders drops it.
-struct FrozenBuffer(PoolBuffer);
-
-/// What [`Bytes`] hold of a frozen buffer.
-struct BytesOwner(Arc<FrozenBuffer>);
 
 impl BufferPool {
     /// Makes a pool of `buffers` zeroed buffers of `len` bytes each. The memory is the system's until it is used or
@@ -105,33 +85,28 @@ impl BufferPool {
     pub fn new(buffers: usize, len: usize) -> Result<Self, UnusablePool> {
         let unusable = UnusablePool { buffers, len };
         let stride = len.checked_next_multiple_of(ALIGNMENT).ok_or(unusable)?;
-        let total = stride.checked_mul(buffers).filter(|total| *total > 0 && u32::try_from(*total).is_ok());
-        let total = total.ok_or(unusable)?;
+        let total = stride.checked_mul(buffers).filter(|total| *total > 0).ok_or(unusable)?;
+        let registered = u32::try_from(total).map_err(|_| unusable)?;
         // From the start of a page, because whole pages are pinned. No reference of ours covers what the device reads.
         let mut memory = BytesMut::zeroed(total.checked_add(2 * PAGE).ok_or(unusable)?);
         memory.advance(memory.as_ptr().align_offset(PAGE));
         let start = memory.as_ptr().expose_provenance();
         let mut free: Vec<_> = (0..buffers)
-            .map(|number| {
+            .map(|_| {
                 let mut bytes = memory.split_to(stride);
                 bytes.truncate(len);
-                Free { bytes, number }
+                bytes
             })
             .collect();
         free.reverse();
         // What is registered is one piece of memory, and the last part of it holds it.
         assert_eq!(memory.as_ptr().addr(), start + total, "buffers are split off one after the other");
-        let inner = Arc::new(PoolInner {
-            start,
-            stride,
+        Ok(Self(Arc::new(PoolInner {
+            memory: SendMemory::new(start, registered, Arc::new(memory)),
             buffers,
             free: Mutex::new(free),
             available: Semaphore::new(buffers),
-            frozen: (0..buffers).map(|_| Mutex::default()).collect(),
-            _anchor: memory,
-        });
-        SendMemory::announce(&inner);
-        Ok(Self(inner))
+        })))
     }
 
     /// Takes a buffer, as soon as there is one. It holds what its last user left in it.
@@ -160,7 +135,7 @@ impl BufferPool {
     /// Its memory, for a device.
     #[must_use]
     pub fn memory(&self) -> SendMemory {
-        SendMemory::of(self.0.clone())
+        self.0.memory.clone()
     }
 }
 
@@ -169,45 +144,16 @@ impl PoolBuffer {
     /// again when the last of them is dropped, and no connection is sending them any more.
     #[must_use]
     pub fn freeze(self) -> Bytes {
-        let (number, inner) = (self.number, self.inner.clone());
-        let frozen = Arc::new(FrozenBuffer(self));
-        *inner.frozen(number) = Arc::downgrade(&frozen);
-        Bytes::from_owner(BytesOwner(frozen))
+        let memory = self.inner.memory.clone();
+        memory.lend(Bytes::from_owner(self))
     }
 }
 
 impl PoolInner {
     /// Takes a free buffer, for a permit.
     fn take(self: &Arc<Self>) -> PoolBuffer {
-        let free = self.free().pop().expect("as many as there are permits");
-        PoolBuffer { bytes: free.bytes, number: free.number, inner: self.clone() }
-    }
-
-    fn free(&self) -> MutexGuard<'_, Vec<Free>> {
-        lock(&self.free)
-    }
-
-    fn frozen(&self, number: usize) -> MutexGuard<'_, Weak<FrozenBuffer>> {
-        lock(&self.frozen[number])
-    }
-}
-
-impl Source for PoolInner {
-    fn start(&self) -> usize {
-        self.start
-    }
-
-    /// Less than 4 GiB.
-    fn len(&self) -> u32 {
-        (self.stride * self.buffers) as u32
-    }
-
-    fn hold(&self, range: Range<usize>) -> Option<Bytes> {
-        let number = range.start / self.stride;
-        let frozen = (number < self.buffers).then(|| self.frozen(number).upgrade())??;
-        let first = number * self.stride;
-        let within = range.end - first <= frozen.0.len();
-        within.then(|| Bytes::from_owner(BytesOwner(frozen)).slice(range.start - first..range.end - first))
+        let bytes = lock(&self.free).pop().expect("as many as there are permits");
+        PoolBuffer { bytes, inner: self.clone() }
     }
 }
 
@@ -227,15 +173,14 @@ impl DerefMut for PoolBuffer {
 
 impl Drop for PoolBuffer {
     fn drop(&mut self) {
-        let bytes = std::mem::take(&mut self.bytes);
-        self.inner.free().push(Free { bytes, number: self.number });
+        lock(&self.inner.free).push(std::mem::take(&mut self.bytes));
         self.inner.available.add_permits(1);
     }
 }
 
-impl AsRef<[u8]> for BytesOwner {
+impl AsRef<[u8]> for PoolBuffer {
     fn as_ref(&self) -> &[u8] {
-        &self.0.0
+        self
     }
 }
 

@@ -1,29 +1,46 @@
 //! Memory that large values are sent from where they are, known again by its address: writers hand over slices, which say
 //! nothing else of where they come from.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use bytes::{BufMut, Bytes};
 
+use crate::sync::{Mutex, lock};
+
 /// Memory that a device reads values from: that of a [`BufferPool`](crate::BufferPool), or a part of a
-/// [`SendRegion`](crate::SendRegion). Less than 4 GiB.
+/// [`SendRegion`](crate::SendRegion). Less than 4 GiB. Clones are the same memory.
 #[derive(Clone)]
-pub struct SendMemory(Arc<dyn Source>);
+pub struct SendMemory(Arc<Lendable>);
 
 /// What stands behind a [`SendMemory`].
-pub(crate) trait Source: Send + Sync {
-    /// The address of its first byte.
-    fn start(&self) -> usize;
-
-    /// Its length in bytes.
-    fn len(&self) -> u32;
-
-    /// The bytes at this place, if they do not change for as long as the result is held.
-    fn hold(&self, range: Range<usize>) -> Option<Bytes>;
+pub(crate) struct Lendable {
+    start: usize,
+    len: u32,
+    /// By the address of its first byte, and a number: what may be sent in place.
+    lent: Mutex<BTreeMap<(usize, u64), Entry>>,
+    _owner: Arc<dyn Any + Send + Sync>,
 }
+
+/// A value that may be sent in place.
+struct Entry {
+    len: usize,
+    value: Weak<Lent>,
+}
+
+/// A value on loan. It does not change until it is dropped.
+struct Lent {
+    bytes: Bytes,
+    memory: SendMemory,
+    key: (usize, u64),
+}
+
+/// What [`Bytes`] hold of it.
+struct LentBytes(Arc<Lent>);
 
 /// Bytes of such memory, held for as long as they are being sent.
 pub(crate) struct PinnedSlice {
@@ -33,36 +50,63 @@ pub(crate) struct PinnedSlice {
 }
 
 impl SendMemory {
-    /// Makes memory known to writers, until its source is dropped.
-    pub(crate) fn announce(source: &Arc<impl Source + 'static>) {
-        let source: Arc<dyn Source> = source.clone();
-        let mut sources = SOURCES.write().unwrap_or_else(PoisonError::into_inner);
-        sources.retain(|_, source| source.strong_count() > 0);
-        sources.insert(source.start(), Arc::downgrade(&source));
-    }
-
-    pub(crate) fn of(source: Arc<dyn Source>) -> Self {
-        Self(source)
+    /// Memory of `len` bytes from address `start` on, known to writers until it is dropped. `owner` keeps it where it is.
+    pub(crate) fn new(start: usize, len: u32, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        let memory = Arc::new(Lendable { start, len, lent: Mutex::default(), _owner: owner });
+        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, memory| memory.strong_count() > 0);
+        known.insert(start, Arc::downgrade(&memory));
+        Self(memory)
     }
 
     /// The address of the first byte, for the device.
-    #[cfg(feature = "verbs")]
     pub(crate) fn start(&self) -> usize {
-        self.0.start()
+        self.0.start
     }
 
     /// Length in bytes.
     pub(crate) fn len(&self) -> u32 {
-        self.0.len()
+        self.0.len
     }
 
-    pub(crate) fn downgrade(&self) -> Weak<dyn Source> {
+    pub(crate) fn downgrade(&self) -> Weak<Lendable> {
         Arc::downgrade(&self.0)
     }
 
     /// True if `known` is this memory.
-    pub(crate) fn is(&self, known: &Weak<dyn Source>) -> bool {
-        known.as_ptr().addr() == Arc::as_ptr(&self.0).addr()
+    pub(crate) fn is(&self, known: &Weak<Lendable>) -> bool {
+        std::ptr::eq(known.as_ptr(), Arc::as_ptr(&self.0))
+    }
+
+    /// True if all of these bytes lie in this memory.
+    pub(crate) fn contains(&self, bytes: &[u8]) -> bool {
+        let at = bytes.as_ptr().addr().checked_sub(self.start());
+        at.and_then(|at| at.checked_add(bytes.len())).is_some_and(|end| end <= self.len() as usize)
+    }
+
+    /// The same bytes, which lie in this memory and may be sent from there. They do not change before they are dropped.
+    pub(crate) fn lend(&self, value: Bytes) -> Bytes {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let key = (value.as_ptr().addr(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let len = value.len();
+        let lent = Arc::new(Lent { bytes: value, memory: self.clone(), key });
+        lock(&self.0.lent).insert(key, Entry { len, value: Arc::downgrade(&lent) });
+        Bytes::from_owner(LentBytes(lent))
+    }
+
+    /// The bytes at this place, if they were lent: they do not change for as long as the result is held.
+    fn hold(&self, range: Range<usize>) -> Option<Bytes> {
+        let (start, end) = (self.0.start + range.start, self.0.start + range.end);
+        let holder = {
+            let lent = lock(&self.0.lent);
+            let before = lent.range(..=(start, u64::MAX)).rev();
+            // Values on loan are few, and seldom overlap.
+            before
+                .filter(|((first, _), entry)| end <= first + entry.len)
+                .find_map(|(_, entry)| entry.value.upgrade())
+        }?;
+        let offset = start - holder.key.0;
+        Some(Bytes::from_owner(LentBytes(holder)).slice(offset..offset + range.len()))
     }
 
     /// Appends a copy of these bytes to `out`. `false`: they may change.
@@ -70,7 +114,7 @@ impl SendMemory {
     /// # Panics
     /// If `out` has no room for them.
     pub(crate) fn copy_to(&self, range: Range<usize>, out: &mut dyn BufMut) -> bool {
-        let bytes = self.0.hold(range);
+        let bytes = self.hold(range);
         if let Some(bytes) = &bytes {
             out.put_slice(bytes);
         }
@@ -82,15 +126,15 @@ impl PinnedSlice {
     /// Holds these bytes, if they lie in such memory and do not change.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let at = bytes.as_ptr().addr();
-        let source = {
-            let sources = SOURCES.read().unwrap_or_else(PoisonError::into_inner);
-            sources.range(..=at).next_back()?.1.upgrade()?
+        let memory = {
+            let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+            SendMemory(known.range(..=at).next_back()?.1.upgrade()?)
         };
-        let offset = at - source.start();
+        let offset = at - memory.start();
         // Lossless: they lie in memory shorter than 4 GiB.
         let range = u32::try_from(offset).ok()?..u32::try_from(offset + bytes.len()).ok()?;
-        let bytes = source.hold(offset..offset + bytes.len())?;
-        Some(Self { memory: SendMemory(source), range, bytes })
+        let bytes = memory.hold(offset..offset + bytes.len())?;
+        Some(Self { memory, range, bytes })
     }
 
     pub(crate) fn memory(&self) -> &SendMemory {
@@ -107,6 +151,18 @@ impl PinnedSlice {
     }
 }
 
+impl Drop for Lent {
+    fn drop(&mut self) {
+        lock(&self.memory.0.lent).remove(&self.key);
+    }
+}
+
+impl AsRef<[u8]> for LentBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
 impl fmt::Debug for SendMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendMemory").field("len", &self.len()).finish_non_exhaustive()
@@ -114,4 +170,4 @@ impl fmt::Debug for SendMemory {
 }
 
 /// All such memory of this process, by the address of its first byte.
-static SOURCES: RwLock<BTreeMap<usize, Weak<dyn Source>>> = RwLock::new(BTreeMap::new());
+static KNOWN: RwLock<BTreeMap<usize, Weak<Lendable>>> = RwLock::new(BTreeMap::new());

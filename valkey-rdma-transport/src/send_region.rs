@@ -1,16 +1,12 @@
 //! [`SendRegion`]: memory of the application that large values are sent from where they are.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::in_place::{SendMemory, Source};
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::in_place::SendMemory;
 
 /// Memory that the application has already, such as an arena of its own or of another language, of which large values are
 /// sent without a copy. Where the values may be made anywhere, a [`BufferPool`](crate::BufferPool) is simpler.
@@ -30,32 +26,9 @@ use crate::sync::{Mutex, MutexGuard, lock};
 /// ```
 #[derive(Clone)]
 pub struct SendRegion {
-    parts: Arc<[Arc<Part>]>,
+    /// Each is registered as one.
+    parts: Arc<[SendMemory]>,
 }
-
-/// What is registered as one.
-struct Part {
-    start: usize,
-    len: u32,
-    lent: Mutex<BTreeMap<(usize, u64), Entry>>,
-    _owner: Arc<dyn Any + Send + Sync>,
-}
-
-/// A value that may be sent in place.
-struct Entry {
-    len: usize,
-    value: Weak<Lent>,
-}
-
-/// A value on loan. It does not change until it is dropped.
-struct Lent {
-    bytes: Bytes,
-    part: Arc<Part>,
-    key: (usize, u64),
-}
-
-/// What [`Bytes`] hold of it.
-struct LentBytes(Arc<Lent>);
 
 impl SendRegion {
     /// Memory of `len` bytes from address `start` on. Neither is read through this: the device reads what is
@@ -67,83 +40,25 @@ impl SendRegion {
         let owner: Arc<dyn Any + Send + Sync> = Arc::new(owner);
         let parts = (0..len).step_by(PART).map(|offset| {
             let len = (len - offset).min(PART) as u32;
-            let part = Part { start: start + offset, len, lent: Mutex::default(), _owner: owner.clone() };
-            Arc::new(part)
+            SendMemory::new(start + offset, len, owner.clone())
         });
-        let parts: Arc<[_]> = parts.collect();
-        parts.iter().for_each(SendMemory::announce);
-        Self { parts }
+        Self { parts: parts.collect() }
     }
 
     /// The same bytes, which connections send from where they are, if they lie in one part of this region. They are held until
     /// the peer's device has acknowledged them, or the connection has ended, so `value` must not change before it is dropped.
     #[must_use]
     pub fn lend(&self, value: Bytes) -> Bytes {
-        let start = value.as_ptr().addr();
-        let Some(part) = self.parts.iter().find(|part| part.contains(start, value.len())) else {
-            return value;
-        };
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let key = (start, NUMBER.fetch_add(1, Ordering::Relaxed));
-        let len = value.len();
-        let lent = Arc::new(Lent { bytes: value, part: part.clone(), key });
-        part.lent().insert(key, Entry { len, value: Arc::downgrade(&lent) });
-        Bytes::from_owner(LentBytes(lent))
-    }
-}
-
-impl Part {
-    fn contains(&self, start: usize, len: usize) -> bool {
-        start
-            .checked_sub(self.start)
-            .and_then(|at| at.checked_add(len))
-            .is_some_and(|end| end <= self.len as usize)
-    }
-
-    fn lent(&self) -> MutexGuard<'_, BTreeMap<(usize, u64), Entry>> {
-        lock(&self.lent)
-    }
-}
-
-impl Source for Part {
-    fn start(&self) -> usize {
-        self.start
-    }
-
-    fn len(&self) -> u32 {
-        self.len
-    }
-
-    fn hold(&self, range: Range<usize>) -> Option<Bytes> {
-        let (start, end) = (self.start + range.start, self.start + range.end);
-        let holder = {
-            let lent = self.lent();
-            let before = lent.range(..=(start, u64::MAX)).rev();
-            // Values on loan are few, and seldom overlap.
-            before
-                .filter(|((first, _), entry)| end <= first + entry.len)
-                .find_map(|(_, entry)| entry.value.upgrade())
-        }?;
-        let offset = start - holder.key.0;
-        Some(Bytes::from_owner(LentBytes(holder)).slice(offset..offset + range.len()))
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.part.lent().remove(&self.key);
-    }
-}
-
-impl AsRef<[u8]> for LentBytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.0.bytes
+        match self.parts.iter().find(|part| part.contains(&value)) {
+            Some(part) => part.lend(value),
+            None => value,
+        }
     }
 }
 
 impl fmt::Debug for SendRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let len: u64 = self.parts.iter().map(|part| u64::from(part.len)).sum();
+        let len: u64 = self.parts.iter().map(|part| u64::from(part.len())).sum();
         f.debug_struct("SendRegion").field("len", &len).finish_non_exhaustive()
     }
 }
@@ -209,7 +124,7 @@ mod tests {
     #[test]
     fn large_regions_have_parts() {
         let region = SendRegion::new(1 << 40, 2 * PART + 5, ());
-        let parts: Vec<_> = region.parts.iter().map(|part| (part.start, part.len as usize)).collect();
+        let parts: Vec<_> = region.parts.iter().map(|part| (part.start(), part.len() as usize)).collect();
         assert_eq!(parts, [(1 << 40, PART), ((1 << 40) + PART, PART), ((1 << 40) + 2 * PART, 5)]);
         assert_eq!(SendRegion::new(1 << 41, 0, ()).parts.len(), 0);
     }

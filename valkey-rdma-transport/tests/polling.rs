@@ -3,24 +3,16 @@
 #![cfg(feature = "emulated")]
 
 use std::future::poll_fn;
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::BufMut;
 use stream_pair::{bounded, pair, polling_modes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_proto::wire::{ControlMessage, MESSAGE_LEN, XferMemory};
-use valkey_rdma_proto::work::{
-    Completion, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId,
-};
-use valkey_rdma_transport::device::{
-    self, Access, CmEvent, DeviceConnection, DeviceInfo, DeviceOptions, Limits,
-};
-use valkey_rdma_transport::{
-    AdaptiveOff, Config, DeviceKind, Polling, Role, SendMemory, Stream, TransportError,
-};
+use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, SendOp, SendRequest, Slice, WrId};
+use valkey_rdma_transport::device::{self, Access, CmEvent, DeviceConnection, DeviceLayer, DeviceOptions};
+use valkey_rdma_transport::{AdaptiveOff, Config, DeviceKind, Polling, Role, Stream, TransportError};
 
 mod stream_pair;
 
@@ -85,7 +77,15 @@ impl Timed {
     }
 }
 
-impl DeviceConnection for Timed {
+impl DeviceLayer for Timed {
+    fn below(&self) -> &dyn DeviceConnection {
+        &*self.endpoint
+    }
+
+    fn below_mut(&mut self) -> &mut dyn DeviceConnection {
+        &mut *self.endpoint
+    }
+
     fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
         self.call(false);
         self.endpoint.poll(out, limit)
@@ -104,62 +104,6 @@ impl DeviceConnection for Timed {
     fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>> {
         self.call(false);
         self.endpoint.poll_cm_event(cx)
-    }
-
-    fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
-        self.endpoint.register(len, access)
-    }
-
-    fn register_send_memory(&mut self, memory: &SendMemory) -> Result<Region, TransportError> {
-        self.endpoint.register_send_memory(memory)
-    }
-
-    fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
-        self.endpoint.write_local(region, range, fill);
-    }
-
-    fn copy_in(&mut self, region: RegionId, offset: usize, bytes: &[u8]) {
-        self.endpoint.copy_in(region, offset, bytes);
-    }
-
-    fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
-        self.endpoint.read_local(region, range, out);
-    }
-
-    fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {
-        self.endpoint.post_sends(chain)
-    }
-
-    fn post_receives(&mut self, batch: &[ReceiveRequest]) -> Result<(), TransportError> {
-        self.endpoint.post_receives(batch)
-    }
-
-    fn establish(&mut self) -> Result<(), TransportError> {
-        self.endpoint.establish()
-    }
-
-    fn disconnect(&mut self) {
-        self.endpoint.disconnect();
-    }
-
-    fn limits(&self) -> Limits {
-        self.endpoint.limits()
-    }
-
-    fn read_depth(&self) -> u8 {
-        self.endpoint.read_depth()
-    }
-
-    fn local_addr(&self) -> std::net::SocketAddr {
-        self.endpoint.local_addr()
-    }
-
-    fn peer_addr(&self) -> std::net::SocketAddr {
-        self.endpoint.peer_addr()
-    }
-
-    fn device(&self) -> DeviceInfo {
-        self.endpoint.device()
     }
 }
 

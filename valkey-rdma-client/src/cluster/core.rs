@@ -77,7 +77,7 @@ impl Core {
             rules: PortRules { template: template.clone(), map: config.address_map.clone() },
             config: node_config,
             backoff: config.node.reconnect.unwrap_or_default(),
-            events: NodeEventHub::default(),
+            events: NodeEventHub::new(),
             reached: watch::Sender::default(),
             home: home.clone(),
         });

@@ -1,11 +1,10 @@
 //! [`ClusterEvents`]: what happens to the connections of a cluster client, node by node.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -14,9 +13,9 @@ use futures_util::stream::{Map, SelectAll, StreamExt, select_all};
 use super::address::NodeAddress;
 use crate::client::Client;
 use crate::error::{Chain, Error, LostCause};
+use crate::events::hub::{Hub, Unread};
 use crate::events::{ConnectionEvent, ConnectionEvents};
 use crate::stats::ConnectionInfo;
-use crate::sync::lock;
 
 /// What happened to a connection to a node, or to the cluster. `connection` counts those to one node from 0: see
 /// [`Config::connections`](crate::Config::connections).
@@ -117,7 +116,7 @@ impl fmt::Display for ClusterEvent {
 /// they are read. It ends when the client has been closed or dropped and all its connections have ended.
 #[derive(Debug)]
 pub struct ClusterEvents {
-    news: Arc<Mutex<News>>,
+    news: Unread<News>,
     /// The connections that are known.
     connections: SelectAll<OfNode>,
 }
@@ -140,30 +139,11 @@ impl ClusterEvents {
             if let Poll::Ready(Some(event)) = self.connections.poll_next_unpin(cx) {
                 return Poll::Ready(Some(event));
             }
-            let mut news = lock(&self.news);
-            if news.missed > 0 {
-                let count = std::mem::take(&mut news.missed);
-                return Poll::Ready(Some(ClusterEvent::Missed { count }));
-            }
-            match news.waiting.pop_front() {
-                Some(Item::Connection(node, events)) => {
-                    drop(news);
-                    self.connections.push(of_node(node, events));
-                }
-                Some(Item::Failure(node, error)) => {
-                    return Poll::Ready(Some(ClusterEvent::ConnectFailed { node, error }));
-                }
-                Some(Item::Primaries(primaries)) => {
-                    return Poll::Ready(Some(ClusterEvent::PrimariesChanged { primaries }));
-                }
-                Some(Item::Silence(node, silent_for)) => {
-                    return Poll::Ready(Some(ClusterEvent::Silent { node, silent_for }));
-                }
-                None if news.ended && self.connections.is_empty() => return Poll::Ready(None),
-                None => {
-                    news.waker = Some(cx.waker().clone());
-                    return Poll::Pending;
-                }
+            match ready!(self.news.poll(cx)) {
+                Some(News::Connection(node, events)) => self.connections.push(of_node(node, events)),
+                Some(News::Event(event)) => return Poll::Ready(Some(event)),
+                None if self.connections.is_empty() => return Poll::Ready(None),
+                None => return Poll::Pending,
             }
         }
     }
@@ -204,125 +184,47 @@ fn of_node(node: NodeAddress, events: ConnectionEvents) -> OfNode {
     events.map(named)
 }
 
-/// What a listener has not read yet.
-#[derive(Debug, Default)]
-struct News {
-    waiting: VecDeque<Item>,
-    missed: u64,
-    ended: bool,
-    waker: Option<Waker>,
-}
-
+/// What a listener reads beside the events of the connections that it knows.
 #[derive(Debug)]
-enum Item {
+enum News {
+    /// The connections to a node, from now on.
     Connection(NodeAddress, ConnectionEvents),
-    Failure(NodeAddress, Error),
-    Silence(NodeAddress, Duration),
-    Primaries(Vec<NodeAddress>),
+    Event(ClusterEvent),
 }
 
-impl News {
-    fn add(&mut self, item: Item) {
-        if self.waiting.len() == MOST_WAITING {
-            self.waiting.pop_front();
-            self.missed += 1;
-        }
-        self.waiting.push_back(item);
-    }
-}
-
-/// Passes news to listeners. Costs nothing while there is none.
-#[derive(Debug, Default)]
-pub(super) struct NodeEventHub {
-    listeners: Mutex<Listeners>,
-}
-
-#[derive(Debug, Default)]
-struct Listeners {
-    listening: Vec<Weak<Mutex<News>>>,
-    ended: bool,
-}
+/// Passes news to listeners. It ends with the last clone of the client.
+#[derive(Debug)]
+pub(super) struct NodeEventHub(Hub<News>);
 
 impl NodeEventHub {
+    pub(super) fn new() -> Self {
+        Self(Hub::new(MOST_WAITING, |count| News::Event(ClusterEvent::Missed { count })))
+    }
+
     /// Listens from now on. `connected` lists the nodes that are connected.
     pub(super) fn listen(&self, connected: impl FnOnce() -> Vec<(NodeAddress, Client)>) -> ClusterEvents {
-        let mut listeners = lock(&self.listeners);
-        listeners.listening.retain(|listener| listener.strong_count() > 0);
-        let mut news = News { ended: listeners.ended, ..News::default() };
-        for (node, client) in connected() {
-            news.add(Item::Connection(node, client.events()));
-        }
-        let news = Arc::new(Mutex::new(news));
-        listeners.listening.push(Arc::downgrade(&news));
-        ClusterEvents { news, connections: select_all([]) }
+        let connections = || connected().into_iter().map(|(node, client)| connection(&node, &client));
+        ClusterEvents { news: self.0.listen(connections), connections: select_all([]) }
     }
 
     /// A node is connected once `publish` has run. No listener is added in between.
     pub(super) fn connected(&self, node: &NodeAddress, client: &Client, publish: impl FnOnce()) {
-        let listeners = lock(&self.listeners);
-        publish();
-        pass(listeners, |news| news.add(Item::Connection(node.clone(), client.events())));
+        self.0.pass_after(publish, || [connection(node, client)]);
     }
 
-    /// An attempt to connect failed.
-    pub(super) fn failed(&self, node: &NodeAddress, error: &Error) {
-        pass(lock(&self.listeners), |news| news.add(Item::Failure(node.clone(), error.clone())));
-    }
-
-    /// A node leaves commands unanswered.
-    pub(super) fn silent(&self, node: &NodeAddress, silent_for: Duration) {
-        pass(lock(&self.listeners), |news| news.add(Item::Silence(node.clone(), silent_for)));
-    }
-
-    /// Other nodes are primaries.
-    pub(super) fn primaries_changed(&self, primaries: &[NodeAddress]) {
-        pass(lock(&self.listeners), |news| news.add(Item::Primaries(primaries.to_vec())));
+    pub(super) fn pass(&self, event: &ClusterEvent) {
+        self.0.pass(|| [News::Event(event.clone())]);
     }
 
     /// There will be no more connections.
     pub(super) fn end(&self) {
-        let mut listeners = lock(&self.listeners);
-        listeners.ended = true;
-        pass(listeners, |news| news.ended = true);
+        self.0.end();
     }
 }
 
-/// The last clone of the client was dropped.
-impl Drop for NodeEventHub {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// Changes what each listener has not read yet, and wakes them when nothing is locked.
-fn pass(mut listeners: MutexGuard<'_, Listeners>, change: impl Fn(&mut News)) {
-    let mut wakers = Vec::new();
-    listeners.listening.retain(|listener| match listener.upgrade() {
-        Some(news) => {
-            let mut news = lock(&news);
-            change(&mut news);
-            wakers.extend(news.waker.take());
-            true
-        }
-        None => false,
-    });
-    drop(listeners);
-    wakers.into_iter().for_each(Waker::wake);
+fn connection(node: &NodeAddress, client: &Client) -> News {
+    News::Connection(node.clone(), client.events())
 }
 
 /// New connections, failures and changes of the cluster that wait to be read. More are dropped, the oldest first.
 const MOST_WAITING: usize = 256;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn listeners_that_were_dropped_are_forgotten() {
-        let hub = NodeEventHub::default();
-        for _ in 0..1000 {
-            drop(hub.listen(Vec::new));
-        }
-        assert_eq!(lock(&hub.listeners).listening.len(), 1, "though nothing happens");
-    }
-}

@@ -1,7 +1,7 @@
 //! [`Execute`] for [`ClusterClient`].
 
 use bytes::Bytes;
-use valkey_rdma_resp::{ServerError, Value};
+use valkey_rdma_resp::Value;
 
 use super::client::ClusterClient;
 use super::route::Route;
@@ -10,6 +10,7 @@ use crate::execute::Execute;
 use crate::execute::sealed::Sealed;
 use crate::resp::Command;
 use crate::scan::position::ScanPosition;
+use crate::transaction::Transaction;
 
 impl Sealed for ClusterClient {
     async fn scan_on(&self, position: &mut ScanPosition) -> Result<Value, Error> {
@@ -34,15 +35,8 @@ impl Execute for ClusterClient {
         pipeline.send().await
     }
 
-    async fn execute_transaction(
-        &self,
-        commands: Vec<Command>,
-    ) -> Result<Vec<Result<Value, ServerError>>, Error> {
-        let mut transaction = self.transaction();
-        for command in commands {
-            transaction.push(command);
-        }
-        transaction.execute().await
+    fn transaction(&self) -> Transaction {
+        self.transaction()
     }
 
     async fn execute_blocking(&self, command: Command) -> Result<Value, Error> {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::address::NodeAddress;
-use super::events::NodeEventHub;
+use super::events::{ClusterEvent, NodeEventHub};
 use super::ports::PortRules;
 use super::redial::Redial;
 use crate::client::Client;
@@ -216,7 +216,7 @@ impl Node {
             (None, Some(since)) => {
                 let silent_for = since.elapsed();
                 warn!(node = %self.name, ?silent_for, "a node leaves commands unanswered");
-                self.settings.events.silent(&self.address, silent_for);
+                self.settings.events.pass(&ClusterEvent::Silent { node: self.address.clone(), silent_for });
             }
             (Some(_), None) => {
                 info!(node = %self.name, "no command waits for the silent node any more");
@@ -317,7 +317,8 @@ impl Attempt {
                 node.pass_over_until(dial.redial.not_before());
                 // It wakes tasks.
                 drop(dial);
-                node.settings.events.failed(&node.address, &error);
+                let failed = ClusterEvent::ConnectFailed { node: node.address.clone(), error: error.clone() };
+                node.settings.events.pass(&failed);
                 Some(error)
             }
         };

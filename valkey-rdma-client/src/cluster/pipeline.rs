@@ -353,7 +353,7 @@ fn unsent(commands: Vec<Sent<'_>>, error: &Error) -> Answers {
 }
 
 /// MULTI and EXEC would be sent to some node, and the commands between them to others.
-pub(super) fn transaction_refusal(command: &Command) -> Option<RefusedCommand> {
+fn transaction_refusal(command: &Command) -> Option<RefusedCommand> {
     match command.class() {
         CommandClass::Multi | CommandClass::EndMulti => {
             Some(RefusedCommand { command: command.name(), reason: USE_TRANSACTION })

@@ -9,7 +9,7 @@ use tracing::{debug, info, warn};
 
 use super::address::NodeAddress;
 use super::discovery::Report;
-use super::events::NodeEventHub;
+use super::events::{ClusterEvent, NodeEventHub};
 use super::node::{DialSettings, Facts, Node};
 use super::slot_map::{Shard, SlotMap};
 use super::slots_reply::View;
@@ -165,7 +165,7 @@ impl Topology {
         let (before, now) = (primaries(before), primaries(&self.map.load()));
         if before != now && !before.is_empty() {
             // Unlocked: a report of a node's event looks at what is known.
-            self.settings.events.primaries_changed(&now);
+            self.settings.events.pass(&ClusterEvent::PrimariesChanged { primaries: now });
         }
     }
 

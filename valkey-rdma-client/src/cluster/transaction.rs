@@ -1,46 +1,36 @@
-//! [`ClusterTransaction`]: MULTI to EXEC on the node of one slot, and WATCH before it.
+//! [`ClusterClient::transaction`]: MULTI to EXEC on the node of one slot, and WATCH before it.
 
-use valkey_rdma_resp::{FromValue, ServerError, ServerErrorKind};
+use valkey_rdma_resp::{ServerError, ServerErrorKind};
 
 use super::client::ClusterClient;
-use super::pipeline::transaction_refusal;
 use super::route::slot_of;
 use super::tries::{Target, Tries};
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::{Deadline, Replies};
-use crate::pipeline::convert_replies;
 use crate::resp::command_table::{Access, find, for_each_key};
-use crate::resp::{Command, EncodedPipeline, IntoCommand, Reply, ToArg};
-use crate::transaction::{Watch, results};
-
-/// Commands that one node runs all or none. Their keys must be in the same slot.
-///
-/// ```no_run
-/// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
-/// use valkey_rdma_client::cmd;
-///
-/// let transfer = cluster
-///     .transaction()
-///     .command(cmd!["DECRBY", "{account}:1", 10])
-///     .command(cmd!["INCRBY", "{account}:2", 10]);
-/// let (first, second): (i64, i64) = transfer.query().await?;
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # While its slot moves
-/// A transaction that meets a key on the move waits until the key has arrived: ASK cannot be followed within MULTI.
-#[derive(Clone, Debug)]
-#[must_use = "a transaction does nothing until executed"]
-pub struct ClusterTransaction {
-    cluster: ClusterClient,
-    commands: Vec<Command>,
-}
+use crate::resp::{Command, EncodedPipeline, Reply, ToArg};
+use crate::transaction::{Transaction, Watch};
 
 impl ClusterClient {
-    /// Begins a transaction.
-    pub fn transaction(&self) -> ClusterTransaction {
-        ClusterTransaction { cluster: self.clone(), commands: vec![Command::new("MULTI")] }
+    /// Begins a transaction, which one node runs. Its keys must be in the same slot.
+    ///
+    /// ```no_run
+    /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
+    /// use valkey_rdma_client::cmd;
+    ///
+    /// let transfer = cluster
+    ///     .transaction()
+    ///     .command(cmd!["DECRBY", "{account}:1", 10])
+    ///     .command(cmd!["INCRBY", "{account}:2", 10]);
+    /// let (first, second): (i64, i64) = transfer.query().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # While its slot moves
+    /// A transaction that meets a key on the move waits until the key has arrived: ASK cannot be followed within MULTI.
+    pub fn transaction(&self) -> Transaction {
+        Transaction::on_cluster(self.clone())
     }
 
     /// Watches keys of one slot on a dedicated connection, as [`Client::watch`](crate::Client::watch) does. If the slot
@@ -71,72 +61,29 @@ impl ClusterClient {
             }
         }
     }
-}
 
-impl ClusterTransaction {
-    /// Adds a command.
-    pub fn command(mut self, command: impl IntoCommand) -> Self {
-        self.push(command);
-        self
-    }
-
-    /// Adds a command in place, for loops.
-    pub fn push(&mut self, command: impl IntoCommand) -> &mut Self {
-        self.commands.push(command.into_command());
-        self
-    }
-
-    /// Executes the commands and returns their replies, in order, as [`Transaction::execute`](crate::Transaction::execute)
-    /// does.
-    ///
-    /// # Errors
-    /// [`ClusterError::CrossSlot`] if the keys are not all in one slot; otherwise as
-    /// [`Transaction::execute`](crate::Transaction::execute).
-    ///
-    /// # Cancel safety
-    /// Dropping the future discards the replies. The transaction runs as a whole or not at all.
-    pub async fn execute(mut self) -> Result<Vec<Reply>, Error> {
-        for command in &self.commands[1..] {
-            if let Some(refusal) = command.refusal().or_else(|| transaction_refusal(command)) {
-                return Err(refusal.into());
-            }
-        }
-        let slot = one_slot(&self.commands[1..])?;
-        self.commands.push(Command::new("EXEC"));
-        let core = &self.cluster.core;
-        let limits = self.commands.iter().filter_map(Command::limit);
-        let deadline = limits.max().or(core.config.node.command_timeout).and_then(Deadline::after);
-        let repeatable = self.commands[1..self.commands.len() - 1].iter().all(Command::is_idempotent);
-        let mut tries = Tries::new(core, Target::Slot(slot, Access::Write), deadline, "MULTI".to_owned());
+    /// Sends a transaction, from MULTI to EXEC, to the node of its keys. Returns the replies to all of it.
+    pub(crate) async fn run_transaction(&self, commands: &[Command]) -> Result<Vec<Reply>, Error> {
+        let inner = &commands[1..commands.len() - 1];
+        let slot = one_slot(inner)?;
+        let limits = inner.iter().filter_map(Command::limit);
+        let deadline = limits.max().or(self.core.config.node.command_timeout).and_then(Deadline::after);
+        let repeatable = inner.iter().all(Command::is_idempotent);
+        let target = Target::Slot(slot, Access::Write);
+        let mut tries = Tries::new(&self.core, target, deadline, "MULTI".to_owned());
         loop {
             let place = tries.next().await?;
-            let encoded: EncodedPipeline = self.commands.iter().collect();
-            let replies = Replies::Kept(Vec::with_capacity(self.commands.len()));
+            let encoded: EncodedPipeline = commands.iter().collect();
+            let replies = Replies::Kept(Vec::with_capacity(commands.len()));
             let error = match place.client.run_until(encoded, replies, deadline).await {
                 Ok(replies) => match redirection(&replies) {
                     Some(error) => error,
-                    None => return results(replies),
+                    None => return Ok(replies),
                 },
                 Err(error) => error,
             };
             tries.failed(&place, error, repeatable).await?;
         }
-    }
-
-    /// Executes as [`execute`](Self::execute) does, and converts all replies together: to a tuple with a type for each, to a vector,
-    /// or to `()` to check them only.
-    ///
-    /// # Errors
-    /// Same errors as [`execute`](Self::execute). [`Error::InPipeline`] is the first error reply, or the first reply that does not
-    /// convert, with the index and the name of its command; the other commands ran all the same. [`Error::Unexpected`] if the number
-    /// of replies does not fit the type.
-    ///
-    /// # Cancel safety
-    /// As [`execute`](Self::execute).
-    pub async fn query<T: FromValue>(self) -> Result<T, Error> {
-        // Behind MULTI.
-        let names: Vec<_> = self.commands[1..].iter().map(Command::kept_name).collect();
-        convert_replies(&names, self.execute().await?)
     }
 }
 

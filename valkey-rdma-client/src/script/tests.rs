@@ -27,7 +27,7 @@ async fn a_call_has_the_limit_and_the_leave_that_it_was_given() {
 #[tokio::test]
 async fn a_call_takes_keys_and_arguments_of_different_types_or_none() {
     let (client, _door, mut peer) = pair(&Config::default()).await;
-    let (script, function) = (Script::new("x"), Function::new("f"));
+    let (script, function) = (Script::new("x"), Script::function("f"));
     let serve = async {
         peer.expect("*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$1\r\nx\r\n").await;
         peer.say(b"$2\r\nab\r\n").await;
@@ -43,4 +43,25 @@ async fn a_call_takes_keys_and_arguments_of_different_types_or_none() {
     let ((none, some), ()) = tokio::join!(ask, serve);
     assert_eq!(none, "EVALSHA: expected an integer of 64 bits, got a status of 9 bytes");
     assert_eq!(some.expect("a number"), 7);
+}
+
+#[tokio::test]
+async fn calls_that_only_read_are_sent_as_such() {
+    let (client, _door, mut peer) = pair(&Config::default()).await;
+    let (script, function) = (Script::new("x").read_only(), Script::function("f").read_only());
+    let serve = async {
+        peer.expect("*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$1\r\nx\r\n").await;
+        peer.say(b"$2\r\nab\r\n").await;
+        peer.expect("*3\r\n$10\r\nEVALSHA_RO\r\n$2\r\nab\r\n$1\r\n0\r\n").await;
+        peer.say(b"-NOSCRIPT No matching script.\r\n").await;
+        peer.expect("*3\r\n$7\r\nEVAL_RO\r\n$1\r\nx\r\n$1\r\n0\r\n").await;
+        peer.say(b":1\r\n").await;
+        peer.expect("*3\r\n$8\r\nFCALL_RO\r\n$1\r\nf\r\n$1\r\n0\r\n").await;
+        peer.say(b":2\r\n").await;
+    };
+    let ask = async {
+        let first = script.invoke().query::<i64>(&client).await;
+        (first.expect("a number"), function.invoke().query::<i64>(&client).await.expect("a number"))
+    };
+    assert_eq!(tokio::join!(ask, serve).0, (1, 2));
 }

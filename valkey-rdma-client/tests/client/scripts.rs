@@ -1,6 +1,6 @@
 //! Scripts and functions.
 
-use valkey_rdma_client::{Function, Script};
+use valkey_rdma_client::Script;
 
 use crate::target::target;
 
@@ -36,14 +36,14 @@ async fn a_function_of_a_loaded_library_is_called() {
          return redis.call('GET', keys[1]) end, flags={{'no-writes'}}}}"
     );
     client.command(["FUNCTION", "LOAD", "REPLACE", &library]).await.expect("loaded");
-    let sum: i64 = Function::new(name.clone())
+    let sum: i64 = Script::function(name.clone())
         .call(&client, [&key], ["5"])
         .await
         .expect("runs")
         .try_into()
         .expect("a number");
     assert_eq!(sum, 5);
-    let get = Function::new(format!("{name}_get")).read_only();
+    let get = Script::function(format!("{name}_get")).read_only();
     let sum: i64 = get.call(&client, [&key], [""; 0]).await.expect("runs").convert().expect("a number");
     assert_eq!(sum, 5);
     client.command(["FUNCTION", "DELETE", &format!("lib{name}")]).await.expect("deleted");

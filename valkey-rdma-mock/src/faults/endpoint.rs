@@ -5,19 +5,16 @@ mod sending;
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
-use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::BufMut;
 use tokio::time::{Instant, Sleep};
 use valkey_rdma_transport::device::wire::XferMemory;
 use valkey_rdma_transport::device::work::{
-    Completion, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId, WrKind,
+    Completion, ReceiveRequest, Region, SendOp, SendRequest, Slice, WrId, WrKind,
 };
-use valkey_rdma_transport::device::{Access, CmEvent, DeviceConnection, DeviceInfo, Limits};
+use valkey_rdma_transport::device::{Access, CmEvent, DeviceConnection, DeviceLayer, Limits};
 use valkey_rdma_transport::{SendMemory, TransportError};
 
 use super::fault::{Fault, Occasion};
@@ -73,14 +70,6 @@ impl FaultyEndpoint {
             kept_open: false,
             sleep: None,
         })
-    }
-
-    fn below_mut(&mut self) -> &mut dyn DeviceConnection {
-        self.device.as_deref_mut().expect("there until drop")
-    }
-
-    fn below(&self) -> &dyn DeviceConnection {
-        self.device.as_deref().expect("there until drop")
     }
 
     /// How many work requests may be added at once: what [`limits`](DeviceConnection::limits) keeps from the owner.
@@ -153,27 +142,19 @@ impl FaultyEndpoint {
     }
 }
 
-impl DeviceConnection for FaultyEndpoint {
-    fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
-        self.below_mut().register(len, access)
+impl DeviceLayer for FaultyEndpoint {
+    fn below(&self) -> &dyn DeviceConnection {
+        self.device.as_deref().expect("there until drop")
+    }
+
+    fn below_mut(&mut self) -> &mut dyn DeviceConnection {
+        self.device.as_deref_mut().expect("there until drop")
     }
 
     /// Never: faults are made in the bytes of the send buffer.
     fn register_send_memory(&mut self, _: &SendMemory) -> Result<Region, TransportError> {
         let source = std::io::ErrorKind::Unsupported.into();
         Err(TransportError::Device { call: "ibv_reg_mr", source })
-    }
-
-    fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
-        self.below_mut().write_local(region, range, fill);
-    }
-
-    fn copy_in(&mut self, region: RegionId, offset: usize, bytes: &[u8]) {
-        self.below_mut().copy_in(region, offset, bytes);
-    }
-
-    fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
-        self.below().read_local(region, range, out);
     }
 
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {
@@ -231,10 +212,6 @@ impl DeviceConnection for FaultyEndpoint {
         Ok(())
     }
 
-    fn arm(&mut self) -> Result<(), TransportError> {
-        self.below_mut().arm()
-    }
-
     fn poll_completion_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
         match self.poll_due(cx) {
             Ok(true) => Poll::Ready(Ok(())),
@@ -246,10 +223,6 @@ impl DeviceConnection for FaultyEndpoint {
     fn establish(&mut self) -> Result<(), TransportError> {
         self.established = true;
         self.below_mut().establish()
-    }
-
-    fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>> {
-        self.below_mut().poll_cm_event(cx)
     }
 
     fn disconnect(&mut self) {
@@ -267,22 +240,6 @@ impl DeviceConnection for FaultyEndpoint {
     fn limits(&self) -> Limits {
         let limits = self.below().limits();
         Limits { send_depth: limits.send_depth - self.reserve(), ..limits }
-    }
-
-    fn read_depth(&self) -> u8 {
-        self.below().read_depth()
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        self.below().local_addr()
-    }
-
-    fn peer_addr(&self) -> SocketAddr {
-        self.below().peer_addr()
-    }
-
-    fn device(&self) -> DeviceInfo {
-        self.below().device()
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 use valkey_rdma_proto::work::{FailureStatus, ReceiveRequest, SendOp, SendRequest};
 
-use super::fault_plan::{Disturb, WeakLink};
+use super::fault_plan::Disturb;
 use super::queue_pair::requester::InFlightSend;
 use super::queue_pair::responder::Refusal;
 use super::queue_pair::{QueuePair, QueuePairState};
@@ -38,10 +38,6 @@ impl End {
 /// Two sides under one lock, so that a send and its effect at the peer are one step.
 #[derive(Clone, Debug)]
 pub(super) struct DirectLink(Arc<Mutex<Sides>>);
-
-/// A [`DirectLink`] that does not keep it.
-#[derive(Debug)]
-pub(super) struct WeakDirectLink(Weak<Mutex<Sides>>);
 
 #[derive(Debug)]
 pub(super) struct Sides {
@@ -91,8 +87,8 @@ impl DirectLink {
         })))
     }
 
-    pub(super) fn downgrade(&self) -> WeakDirectLink {
-        WeakDirectLink(Arc::downgrade(&self.0))
+    pub(super) fn downgrade(&self) -> Weak<Mutex<Sides>> {
+        Arc::downgrade(&self.0)
     }
 
     /// Runs `step` under the lock, then wakes the tasks that can go on.
@@ -123,7 +119,7 @@ impl DirectLink {
 
 /// What a [`Timer`] runs.
 struct TimerTask {
-    link: WeakDirectLink,
+    link: Weak<Mutex<Sides>>,
     sleep: Option<Pin<Box<Sleep>>>,
     /// The link knows that it has no timer any more.
     over: bool,
@@ -135,7 +131,7 @@ impl Future for TimerTask {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         loop {
-            let Some(link) = this.link.get() else { return Poll::Ready(()) };
+            let Some(link) = this.link.upgrade().map(DirectLink) else { return Poll::Ready(()) };
             let deadline = link.with(|sides| {
                 sides.advance();
                 let deadline = sides.deadline();
@@ -157,44 +153,28 @@ impl Future for TimerTask {
 impl Drop for TimerTask {
     /// Its runtime may end before the link does, which then needs another one.
     fn drop(&mut self) {
-        if let Some(link) = self.link.get().filter(|_| !self.over) {
-            link.lock().timer = Timer::Absent;
+        if let Some(sides) = self.link.upgrade().filter(|_| !self.over) {
+            lock(&sides).timer = Timer::Absent;
         }
     }
 }
 
-impl WeakDirectLink {
-    fn get(&self) -> Option<DirectLink> {
-        self.0.upgrade().map(DirectLink)
-    }
-}
-
-impl WeakLink for WeakDirectLink {
-    fn upgrade(&self) -> Option<Box<dyn Disturb>> {
-        self.get().map(|link| Box::new(link) as Box<dyn Disturb>)
+impl Disturb for Mutex<Sides> {
+    fn resume(self: Arc<Self>) {
+        DirectLink(self).with(Sides::resume);
     }
 
-    fn is_alive(&self) -> bool {
-        self.0.strong_count() > 0
-    }
-}
-
-impl Disturb for DirectLink {
-    fn resume(&self) {
-        self.with(Sides::resume);
-    }
-
-    fn reset_timers(&self) {
+    fn reset_timers(self: Arc<Self>) {
         // The timer is checked after every access.
-        self.with(|_| ());
+        DirectLink(self).with(|_| ());
     }
 
-    fn sever(&self) {
-        self.with(Sides::sever);
+    fn sever(self: Arc<Self>) {
+        DirectLink(self).with(Sides::sever);
     }
 
-    fn cut(&self) {
-        self.with(Sides::cut);
+    fn cut(self: Arc<Self>) {
+        DirectLink(self).with(Sides::cut);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use valkey_rdma_proto::work::FailureStatus;
@@ -37,21 +37,15 @@ impl fmt::Display for Link {
 }
 
 /// What a device can do to one of its links.
-pub(super) trait Disturb {
+pub(super) trait Disturb: fmt::Debug + Send + Sync {
     /// The receivers go on: sends that wait for them are tried again.
-    fn resume(&self);
+    fn resume(self: Arc<Self>);
     /// A timeout has changed: timers are set anew.
-    fn reset_timers(&self);
+    fn reset_timers(self: Arc<Self>);
     /// Disconnects both ends.
-    fn sever(&self);
+    fn sever(self: Arc<Self>);
     /// Nothing passes from now on, and neither end is notified.
-    fn cut(&self);
-}
-
-/// A link that the device does not keep.
-pub(super) trait WeakLink: fmt::Debug + Send {
-    fn upgrade(&self) -> Option<Box<dyn Disturb>>;
-    fn is_alive(&self) -> bool;
+    fn cut(self: Arc<Self>);
 }
 
 /// What connections of one device have in common.
@@ -75,7 +69,7 @@ pub(super) struct FaultSettings {
     pub(super) rnr_retry_count: u8,
     pub(super) rnr_timer: Duration,
     pub(super) retry_timeout: Duration,
-    links: Vec<Box<dyn WeakLink>>,
+    links: Vec<Weak<dyn Disturb>>,
 }
 
 impl Default for FaultSettings {
@@ -133,20 +127,20 @@ impl FaultPlan {
     }
 
     /// Runs `act` on every link of the device.
-    pub(super) fn each_link(&self, act: impl Fn(&dyn Disturb)) {
+    pub(super) fn each_link(&self, act: impl Fn(Arc<dyn Disturb>)) {
         let Some(settings) = &self.settings else { return };
         // Used, and dropped, outside of the lock: a link reads the settings while it holds its own lock, and so may what
         // is dropped with the last handle of one.
-        let live: Vec<_> = lock(settings).links.iter().filter_map(|link| link.upgrade()).collect();
-        live.iter().for_each(|link| act(link.as_ref()));
+        let live: Vec<_> = lock(settings).links.iter().filter_map(Weak::upgrade).collect();
+        live.into_iter().for_each(act);
     }
 
     /// Lets the device disturb this link from now on.
-    pub(super) fn watch(&self, link: impl WeakLink + 'static) {
+    pub(super) fn watch(&self, link: Weak<impl Disturb + 'static>) {
         if let Some(settings) = &self.settings {
             let links = &mut lock(settings).links;
-            links.retain(|link| link.is_alive());
-            links.push(Box::new(link));
+            links.retain(|link| link.strong_count() > 0);
+            links.push(link);
         }
     }
 
@@ -197,7 +191,7 @@ impl FaultPlan {
     /// How many links of the device there are.
     #[cfg(test)]
     pub(super) fn live_links(&self) -> usize {
-        self.get(0, |settings| settings.links.iter().filter(|link| link.is_alive()).count())
+        self.get(0, |settings| settings.links.iter().filter(|link| link.strong_count() > 0).count())
     }
 
     fn get<T>(&self, calm: T, value: impl FnOnce(&mut FaultSettings) -> T) -> T {

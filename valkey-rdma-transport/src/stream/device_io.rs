@@ -14,7 +14,7 @@ use valkey_rdma_proto::{Resources, Work, control_region_len, wire};
 use crate::config::Config;
 use crate::device::{Access, CmEvent, DeviceConnection};
 use crate::error::TransportError;
-use crate::in_place::{PinnedSlice, Source};
+use crate::in_place::{Lendable, PinnedSlice};
 use crate::limiter::ConnectionPermit;
 use crate::stats::DeviceCounters;
 
@@ -28,7 +28,7 @@ pub(super) struct DeviceIo {
     /// delivered, or after the device is gone.
     pub(super) slices: VecDeque<(u64, PinnedSlice)>,
     /// Memory of the application that was to be registered, and under which name it is, unless that was refused.
-    send_memory: Vec<(Weak<dyn Source>, Option<RegionId>)>,
+    send_memory: Vec<(Weak<Lendable>, Option<RegionId>)>,
     control: RegionId,
     send_buffer: RegionId,
     pinned_bytes: u64,

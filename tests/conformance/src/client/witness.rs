@@ -2,20 +2,17 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use bytes::BufMut;
+use valkey_rdma_transport::TransportError;
 use valkey_rdma_transport::device::wire::{ControlMessage, MESSAGE_LEN, XferMemory};
 use valkey_rdma_transport::device::work::{
-    Completion, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrKind,
+    Completion, Outcome, ReceiveRequest, SendOp, SendRequest, Slice, WrKind,
 };
 use valkey_rdma_transport::device::{
-    Access, CmEvent, ConnectRequest, DeviceConnection, DeviceInfo, DeviceKind, DeviceListener, DeviceOptions,
-    Limits,
+    CmEvent, ConnectRequest, DeviceConnection, DeviceKind, DeviceLayer, DeviceListener, DeviceOptions,
 };
-use valkey_rdma_transport::{SendMemory, TransportError};
 
 use crate::peer::{Transcript, describe_message, reserved};
 
@@ -244,25 +241,13 @@ impl Watched {
     }
 }
 
-impl DeviceConnection for Watched {
-    fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
-        self.device.register(len, access)
+impl DeviceLayer for Watched {
+    fn below(&self) -> &dyn DeviceConnection {
+        &*self.device
     }
 
-    fn register_send_memory(&mut self, memory: &SendMemory) -> Result<Region, TransportError> {
-        self.device.register_send_memory(memory)
-    }
-
-    fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
-        self.device.write_local(region, range, fill);
-    }
-
-    fn copy_in(&mut self, region: RegionId, offset: usize, bytes: &[u8]) {
-        self.device.copy_in(region, offset, bytes);
-    }
-
-    fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
-        self.device.read_local(region, range, out);
+    fn below_mut(&mut self) -> &mut dyn DeviceConnection {
+        &mut *self.device
     }
 
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {
@@ -290,18 +275,6 @@ impl DeviceConnection for Watched {
         Ok(())
     }
 
-    fn arm(&mut self) -> Result<(), TransportError> {
-        self.device.arm()
-    }
-
-    fn poll_completion_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
-        self.device.poll_completion_event(cx)
-    }
-
-    fn establish(&mut self) -> Result<(), TransportError> {
-        self.device.establish()
-    }
-
     fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>> {
         let event = ready!(self.device.poll_cm_event(cx));
         if let Ok(event) = &event {
@@ -313,26 +286,6 @@ impl DeviceConnection for Watched {
     fn disconnect(&mut self) {
         self.note("-> disconnect");
         self.device.disconnect();
-    }
-
-    fn limits(&self) -> Limits {
-        self.device.limits()
-    }
-
-    fn read_depth(&self) -> u8 {
-        self.device.read_depth()
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        self.device.local_addr()
-    }
-
-    fn peer_addr(&self) -> SocketAddr {
-        self.device.peer_addr()
-    }
-
-    fn device(&self) -> DeviceInfo {
-        self.device.device()
     }
 }
 

@@ -131,24 +131,21 @@ impl Session {
             return Ok(());
         }
         let is_watched = watched.is_some();
-        let outcome = match watched {
-            None if queued.commands.is_empty() => Ok(Vec::new()),
-            None => {
-                let Some(client) = self.library().await? else { return Ok(()) };
-                let mut transaction = client.transaction();
-                for command in queued.commands {
-                    transaction.push(command);
-                }
-                self.while_open(false, transaction.execute()).await?
+        let (mut transaction, _permit) = match watched {
+            Some(Watched { watch, _permit: permit, .. }) => (watch.transaction(), Some(permit)),
+            None if queued.commands.is_empty() => {
+                self.put(&Reply::Array(Vec::new()));
+                return Ok(());
             }
-            Some(Watched { watch, _permit, .. }) => {
-                let mut transaction = watch.transaction();
-                for command in queued.commands {
-                    transaction.push(command);
-                }
-                self.while_open(false, transaction.execute()).await?
-            }
+            None => match self.library().await? {
+                Some(client) => (client.transaction(), None),
+                None => return Ok(()),
+            },
         };
+        for command in queued.commands {
+            transaction.push(command);
+        }
+        let outcome = self.while_open(false, transaction.execute()).await?;
         let reply = match outcome {
             Ok(replies) => Reply::Array(replies.into_iter().map(reply_of).collect()),
             Err(Error::Aborted(AbortedTransaction::Watched)) => Reply::NullArray,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use valkey_rdma_transport::device::DeviceLayer;
 use valkey_rdma_transport::device::wire::MESSAGE_LEN;
 use valkey_rdma_transport::device::work::{Completion, Outcome, Slice, WrKind};
 

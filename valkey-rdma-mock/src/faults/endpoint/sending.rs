@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use valkey_rdma_transport::device::DeviceLayer;
 use valkey_rdma_transport::device::wire::XferMemory;
 use valkey_rdma_transport::device::work::{SendOp, SendRequest, Slice};
 

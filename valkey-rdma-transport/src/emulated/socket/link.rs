@@ -1,12 +1,12 @@
 //! Shared access to a [`Session`]: by its connection, by its task, by the device it is on.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::Waker;
 
 use valkey_rdma_proto::work::ReceiveRequest;
 
 use super::session::{Phase, Session};
-use crate::emulated::fault_plan::{Disturb, WeakLink};
+use crate::emulated::fault_plan::Disturb;
 use crate::emulated::queue_pair::QueuePair;
 use crate::emulated::wake;
 use crate::error::TransportError;
@@ -15,10 +15,6 @@ use crate::sync::{Mutex, lock};
 /// One end of a connection between processes.
 #[derive(Clone, Debug)]
 pub(in crate::emulated) struct SocketLink(Arc<Mutex<Session>>);
-
-/// A [`SocketLink`] that does not keep it.
-#[derive(Debug)]
-pub(in crate::emulated) struct WeakSocketLink(Weak<Mutex<Session>>);
 
 impl SocketLink {
     /// The active end that found no listener.
@@ -38,12 +34,8 @@ impl SocketLink {
     pub(super) fn idle(side: QueuePair, phase: Phase) -> Self {
         let plan = side.plan.clone();
         let link = Self(Arc::new(Mutex::new(Session::new(side, phase))));
-        plan.watch(link.downgrade());
+        plan.watch(Arc::downgrade(&link.0));
         link
-    }
-
-    pub(in crate::emulated) fn downgrade(&self) -> WeakSocketLink {
-        WeakSocketLink(Arc::downgrade(&self.0))
     }
 
     /// Runs `step` under the lock, then wakes the tasks that wait for what it brought.
@@ -81,30 +73,20 @@ impl SocketLink {
     }
 }
 
-impl WeakLink for WeakSocketLink {
-    fn upgrade(&self) -> Option<Box<dyn Disturb>> {
-        self.0.upgrade().map(|link| Box::new(SocketLink(link)) as Box<dyn Disturb>)
+impl Disturb for Mutex<Session> {
+    fn resume(self: Arc<Self>) {
+        SocketLink(self).ring(Session::receives_posted);
     }
 
-    fn is_alive(&self) -> bool {
-        self.0.strong_count() > 0
-    }
-}
-
-impl Disturb for SocketLink {
-    fn resume(&self) {
-        self.ring(Session::receives_posted);
+    fn reset_timers(self: Arc<Self>) {
+        SocketLink(self).ring(|_| ());
     }
 
-    fn reset_timers(&self) {
-        self.ring(|_| ());
+    fn sever(self: Arc<Self>) {
+        SocketLink(self).ring(Session::sever);
     }
 
-    fn sever(&self) {
-        self.ring(Session::sever);
-    }
-
-    fn cut(&self) {
-        self.ring(Session::cut);
+    fn cut(self: Arc<Self>) {
+        SocketLink(self).ring(Session::cut);
     }
 }
