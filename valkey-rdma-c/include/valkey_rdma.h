@@ -10,8 +10,9 @@
  * Threads: every function may be called from any thread. A background thread copies between the socket pairs and the RDMA
  * connections. It starts with the first call, blocks all signals, and lives as long as the process.
  *
- * Failures: the descriptor of a lost connection reads as end of file, and writing to it fails with EPIPE (and SIGPIPE, unless the
- * program ignores it or sends with MSG_NOSIGNAL). valkey_rdma_close returns the reason.
+ * Failures: the descriptor of a lost connection reads as end of file. Writing to it fails with EPIPE, though not always the first time,
+ * as on any socket (and raises SIGPIPE, unless the program ignores it or sends with MSG_NOSIGNAL). After valkey_rdma_close,
+ * valkey_rdma_last_error says why.
  *
  * Forks: a descriptor that a child inherits belongs to the parent. The child should close(2) it, because the connection ends only when
  * all copies are closed. It may make connections of its own over TCP; over RDMA it may not if its parent has used RDMA before
