@@ -48,6 +48,9 @@ int valkey_rdma_listener_port(const valkey_rdma_listener *listener);
 /* Waits for the next connection, however long. Returns a descriptor, or -1. */
 int valkey_rdma_accept(const valkey_rdma_listener *listener);
 
+/* Makes every accept return -1: those that wait in other threads, and later ones. NULL is ignored. */
+void valkey_rdma_listener_stop(const valkey_rdma_listener *listener);
+
 /* Ends listening. No other thread may be using the listener. NULL is ignored. */
 void valkey_rdma_listener_close(valkey_rdma_listener *listener);
 

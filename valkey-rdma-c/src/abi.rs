@@ -68,6 +68,17 @@ unsafe extern "C" fn valkey_rdma_accept(listener: *const Listener) -> c_int {
 }
 
 /// # Safety
+/// `listener` is null, or came from `valkey_rdma_listen` and is not closed before this returns.
+// SAFETY: as for `valkey_rdma_connect`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn valkey_rdma_listener_stop(listener: *const Listener) {
+    // SAFETY: live, by the contract, and never changed but behind its own lock.
+    if let Some(listener) = unsafe { listener.as_ref() } {
+        listener.stop();
+    }
+}
+
+/// # Safety
 /// `listener` is null, or came from `valkey_rdma_listen`, was not closed, and is in use by no other thread.
 // SAFETY: as for `valkey_rdma_connect`.
 #[unsafe(no_mangle)]

@@ -77,7 +77,10 @@ fn python_sockets_talk_to_a_server() {
 
 #[test]
 fn python_sockets_talk_to_each_other() {
-    assert_eq!(printed(&python(&["listen", "emulated://127.0.0.1:0"])), "as if it were TCP\n");
+    assert_eq!(
+        printed(&python(&["listen", "emulated://127.0.0.1:0"])),
+        "as if it were TCP\nthe listener was stopped\n"
+    );
 }
 
 #[test]
