@@ -3,15 +3,16 @@
 //! Each checks what C passes as far as that can be checked, and lets no panic out.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
+use nix::fcntl::{FcntlArg, fcntl};
 use valkey_rdma_transport::blocking::Listener;
 use valkey_rdma_transport::bridge;
 
 use crate::connection::{self, Failure};
-use crate::error;
+use crate::texts;
 
 /// # Safety
 /// `url` is null or a C string.
@@ -20,7 +21,11 @@ use crate::error;
 unsafe extern "C" fn valkey_rdma_connect(url: *const c_char) -> c_int {
     // SAFETY: the same as ours.
     let url = unsafe { text(url) };
-    attempt(|| connection::connect(url?)).map_or(-1, IntoRawFd::into_raw_fd)
+    let connected = attempt(|| connection::connect(url?));
+    connected.map_or(-1, |(fd, description)| {
+        texts::keep(&texts::CONNECTION, description);
+        fd.into_raw_fd()
+    })
 }
 
 /// # Safety
@@ -28,12 +33,8 @@ unsafe extern "C" fn valkey_rdma_connect(url: *const c_char) -> c_int {
 // SAFETY: as for `valkey_rdma_connect`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn valkey_rdma_close(fd: c_int) -> c_int {
-    if fd < 0 {
-        return attempt(|| Err::<(), _>(format!("{fd} is not a descriptor").into())).map_or(-1, |()| 0);
-    }
     // SAFETY: the caller owns it, and gives it away.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    attempt(|| connection::close(fd)).map_or(-1, |()| 0)
+    attempt(|| connection::close(unsafe { owned(fd) }?)).map_or(-1, |()| 0)
 }
 
 /// # Safety
@@ -67,6 +68,17 @@ unsafe extern "C" fn valkey_rdma_accept(listener: *const Listener) -> c_int {
 }
 
 /// # Safety
+/// `listener` is null, or came from `valkey_rdma_listen` and is not closed before this returns.
+// SAFETY: as for `valkey_rdma_connect`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn valkey_rdma_listener_stop(listener: *const Listener) {
+    // SAFETY: live, by the contract, and never changed but behind its own lock.
+    if let Some(listener) = unsafe { listener.as_ref() } {
+        listener.stop();
+    }
+}
+
+/// # Safety
 /// `listener` is null, or came from `valkey_rdma_listen`, was not closed, and is in use by no other thread.
 // SAFETY: as for `valkey_rdma_connect`.
 #[unsafe(no_mangle)]
@@ -85,7 +97,24 @@ unsafe extern "C" fn valkey_rdma_listener_close(listener: *mut Listener) {
 // SAFETY: as for `valkey_rdma_connect`.
 #[unsafe(no_mangle)]
 extern "C" fn valkey_rdma_last_error() -> *const c_char {
-    error::last(CStr::as_ptr)
+    texts::kept(&texts::ERROR, CStr::as_ptr)
+}
+
+// SAFETY: as for `valkey_rdma_connect`.
+#[unsafe(no_mangle)]
+extern "C" fn valkey_rdma_last_connection() -> *const c_char {
+    texts::kept(&texts::CONNECTION, CStr::as_ptr)
+}
+
+// SAFETY: as for `valkey_rdma_connect`.
+#[unsafe(no_mangle)]
+extern "C" fn valkey_rdma_version() -> *const c_char {
+    const VERSION: &CStr =
+        match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => panic!("a version has no zeros"),
+        };
+    VERSION.as_ptr()
 }
 
 /// Runs `step`. `None`: it failed, and the error is kept.
@@ -93,7 +122,23 @@ fn attempt<T>(step: impl FnOnce() -> Result<T, Failure>) -> Option<T> {
     // What a panic leaves behind is not looked at again, but for the listener, whose lock is taken all the same.
     let outcome = catch_unwind(AssertUnwindSafe(step));
     let outcome = outcome.unwrap_or_else(|_| Err("a bug in libvalkey_rdma: the call has panicked".into()));
-    outcome.inspect_err(|failure| error::keep(&**failure)).ok()
+    outcome.inspect_err(|failure| texts::keep(&texts::ERROR, texts::with_causes(&**failure))).ok()
+}
+
+/// # Safety
+/// `fd` is the caller's to give away, if it is open.
+unsafe fn owned(fd: c_int) -> Result<OwnedFd, Failure> {
+    // Rust ends a process that closes what is not open.
+    let is_open = fd >= 0 && {
+        // SAFETY: not -1. If it is not open, the one call says so.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        fcntl(fd, FcntlArg::F_GETFD).is_ok()
+    };
+    if !is_open {
+        return Err(format!("descriptor {fd} is not open").into());
+    }
+    // SAFETY: open, and the caller's to give away.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn no_listener() -> Failure {

@@ -13,10 +13,22 @@ use valkey_rdma_transport::bridge;
 /// What went wrong, for people.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-pub(crate) fn connect(url: &str) -> Result<OwnedFd, Failure> {
+/// Returns the socket, and what it is connected to, for people.
+pub(crate) fn connect(url: &str) -> Result<(OwnedFd, String), Failure> {
     let dialer = Dialer::new(url, &Config::default())?;
     let stream = bridge::block_on(dialer.dial())??;
-    Ok(bridge::over(stream)?)
+    let info = stream.info();
+    let mut description = info.transport.to_string();
+    if let Some(peer) = info.peer {
+        description += &format!(" to {peer}");
+    }
+    if let Some(device) = &info.device {
+        description += &format!(", device {device}");
+    }
+    if let Some(reason) = &info.fallback {
+        description += &format!(", instead of rdma: {reason}");
+    }
+    Ok((bridge::over(stream)?, description))
 }
 
 pub(crate) fn listen(url: &str) -> Result<Listener, Failure> {

@@ -7,4 +7,4 @@
 #[allow(unsafe_code, reason = "the C boundary")]
 mod abi;
 mod connection;
-mod error;
+mod texts;

@@ -1,38 +1,46 @@
 //! Programs in C and Python talk over the library, to the mock and to themselves.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 
-/// The library, as built for this test.
-fn library() -> PathBuf {
-    let test = std::env::current_exe().expect("a test has a path");
-    test.with_file_name("libvalkey_rdma.so")
+/// A folder where the library of this build is installed, as a packager does it.
+fn installed() -> &'static Path {
+    static INSTALLED: LazyLock<PathBuf> = LazyLock::new(|| {
+        let test = std::env::current_exe().expect("a test has a path");
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("installed");
+        let mut install = Command::new(here("install.sh"));
+        install.arg(test.parent().expect("a file is in a folder")).arg(&folder);
+        printed(&install.env_remove("DESTDIR").env_remove("LIBDIR").output().expect("a shell"));
+        folder
+    });
+    &INSTALLED
 }
 
 fn here(file: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
-/// Builds the C program of `tests/`, and runs it.
-fn ping(url: &str) -> Output {
+/// Builds the C program `name` of `tests/`, and runs it.
+fn c(name: &str, arguments: &[&str]) -> Output {
     let program =
-        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("ping-{:?}", std::thread::current().id()));
-    let library = library();
-    let folder = library.parent().expect("a file is in a folder");
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{:?}", std::thread::current().id()));
+    let lib = installed().join("lib");
     let mut compile = Command::new("cc");
-    compile.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(here("tests/ping.c"));
-    compile.arg("-I").arg(here("include")).arg("-L").arg(folder).arg("-lvalkey_rdma");
-    compile.arg(format!("-Wl,-rpath,{}", folder.display()));
+    compile.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(here(&format!("tests/{name}.c")));
+    compile.arg("-I").arg(installed().join("include")).arg("-L").arg(&lib).arg("-lvalkey_rdma");
+    compile.arg(format!("-Wl,-rpath,{}", lib.display()));
     let compiled = compile.output().expect("a C compiler");
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    Command::new(program).arg(url).output().expect("the program starts")
+    // Cargo sets this to folders with a library of another build.
+    Command::new(program).args(arguments).env_remove("LD_LIBRARY_PATH").output().expect("the program starts")
 }
 
 fn python(arguments: &[&str]) -> Output {
     let mut command = Command::new("python3");
-    command.arg(here("tests/sockets.py")).arg(library()).args(arguments);
+    command.arg(here("tests/sockets.py")).arg(installed().join("lib/libvalkey_rdma.so.0")).args(arguments);
     command.output().expect("python3")
 }
 
@@ -59,7 +67,7 @@ fn with_mock(run: impl FnOnce(&str)) {
 
 #[test]
 fn a_c_program_talks_to_a_server() {
-    with_mock(|url| assert_eq!(printed(&ping(url)), "+PONG\r\n"));
+    with_mock(|url| assert_eq!(printed(&c("ping", &[url])), "+PONG\r\n"));
 }
 
 #[test]
@@ -69,7 +77,56 @@ fn python_sockets_talk_to_a_server() {
 
 #[test]
 fn python_sockets_talk_to_each_other() {
-    assert_eq!(printed(&python(&["listen", "emulated://127.0.0.1:0"])), "as if it were TCP\n");
+    assert_eq!(
+        printed(&python(&["listen", "emulated://127.0.0.1:0"])),
+        "as if it were TCP\nthe listener was stopped\n"
+    );
+}
+
+#[test]
+fn signals_are_for_the_program() {
+    with_mock(|url| assert_eq!(printed(&c("process", &["signals", url])), "the program has the signal\n"));
+}
+
+#[test]
+fn a_forked_child_connects_itself() {
+    with_mock(|url| assert_eq!(printed(&c("process", &["fork", url])), "both are connected\n"));
+}
+
+#[test]
+fn closing_twice_is_an_error() {
+    with_mock(|url| {
+        let error = printed(&c("process", &["close", url]));
+        assert!(error.contains("not open"), "{error}");
+    });
+}
+
+#[test]
+fn a_connection_says_what_it_is() {
+    with_mock(|url| {
+        let expected = format!(
+            "emulated to {}, device tcp, by {}\n",
+            url.trim_start_matches("emulated://"),
+            env!("CARGO_PKG_VERSION")
+        );
+        assert_eq!(printed(&c("process", &["describe", url])), expected);
+    });
+}
+
+#[test]
+fn packagers_find_the_library() {
+    let config =
+        std::fs::read_to_string(installed().join("lib/pkgconfig/valkey_rdma.pc")).expect("installed");
+    assert!(config.contains(&format!("Version: {}\n", env!("CARGO_PKG_VERSION"))), "{config}");
+    assert!(config.contains(&format!("prefix={}\n", installed().display())), "{config}");
+    let lib = installed().join("lib");
+    for name in ["libvalkey_rdma.so", "libvalkey_rdma.so.0"] {
+        let file = lib.join(name).canonicalize().expect("a link to a file");
+        assert_eq!(
+            file.file_name().and_then(|name| name.to_str()),
+            Some(concat!("libvalkey_rdma.so.", env!("CARGO_PKG_VERSION")))
+        );
+    }
 }
 
 #[test]
@@ -77,7 +134,7 @@ fn errors_say_what_is_wrong() {
     for (url, wrong) in
         [("emulated://127.0.0.1:1", "refused"), ("rdma//10.0.0.1", "not a URL"), ("ftp://10.0.0.1", "ftp")]
     {
-        let output = ping(url);
+        let output = c("ping", &[url]);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.contains(wrong), "{text}");

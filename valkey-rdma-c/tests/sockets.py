@@ -13,8 +13,8 @@ import threading
 library = ctypes.CDLL(sys.argv[1])
 library.valkey_rdma_last_error.restype = ctypes.c_char_p
 library.valkey_rdma_listen.restype = ctypes.c_void_p
-for name in "valkey_rdma_listener_port", "valkey_rdma_accept", "valkey_rdma_listener_close":
-    getattr(library, name).argtypes = [ctypes.c_void_p]
+for name in "listener_port", "accept", "listener_stop", "listener_close":
+    getattr(library, "valkey_rdma_" + name).argtypes = [ctypes.c_void_p]
 
 
 def checked(result):
@@ -46,6 +46,8 @@ def echo(url):
         with socket.socket(fileno=checked(library.valkey_rdma_accept(listener))) as peer:
             while data := peer.recv(65536):
                 peer.sendall(data)
+        if library.valkey_rdma_accept(listener) == -1:
+            print(library.valkey_rdma_last_error().decode())
 
     server = threading.Thread(target=serve)
     server.start()
@@ -53,6 +55,7 @@ def echo(url):
         connection.settimeout(30)
         connection.sendall(b"as if it were TCP")
         print(connection.recv(100).decode())
+    library.valkey_rdma_listener_stop(listener)
     server.join()
     library.valkey_rdma_listener_close(listener)
 

@@ -8,6 +8,8 @@
 //! The protocol has no half-close. When a program shuts down writing and goes on reading, the answers to its last requests have
 //! [`Config::linger`] to arrive.
 
+mod program;
+
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::future::Future;
@@ -16,12 +18,14 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::process;
 use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
+use self::program::Program;
 use crate::blocking::{Listener, as_io_error, handle, wait};
 use crate::config::Config;
 use crate::device::DeviceKind;
@@ -61,12 +65,11 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (near, far) = UnixStream::pair()?;
-    far.set_nonblocking(true)?;
     let handle = handle()?;
     let near = File::from(OwnedFd::from(near));
     let inode = near.metadata()?.ino();
     let (sender, outcome) = channel();
-    ends().outcomes.insert(inode, outcome);
+    ends().outcomes.insert(inode, (process::id(), outcome));
     handle.spawn(async move {
         let ended = pump(far, stream).await;
         let failed = ended.is_err();
@@ -85,12 +88,19 @@ where
 ///
 /// # Errors
 /// [`io::ErrorKind::TimedOut`] if it takes longer than `patience`, and the error of a connection that has failed: what was written may
-/// be lost then. The socket is closed in either case.
+/// be lost then. In a child of the process that connected, always: there it closes the child's copy of the descriptor, and does nothing
+/// to the connection. The socket is closed in either case.
 pub fn close(socket: OwnedFd, patience: Duration) -> io::Result<()> {
     // A limit beyond what the clock can say is none.
     let end = Instant::now().checked_add(patience);
     let file = File::from(socket);
     let outcome = ends().take(file.metadata()?.ino());
+    if let Some((owner, _)) = outcome
+        && owner != process::id()
+    {
+        let inherited = format!("the connection belongs to process {owner}, which this one was forked from");
+        return Err(io::Error::other(inherited));
+    }
     let mut socket = UnixStream::from(OwnedFd::from(file));
     socket.shutdown(Shutdown::Write)?;
     socket.set_nonblocking(false)?;
@@ -114,21 +124,21 @@ pub fn close(socket: OwnedFd, patience: Duration) -> io::Result<()> {
     }
     // The peer's end of file comes before the end of the connection.
     match outcome {
-        Some(outcome) => outcome.recv_timeout(left()?).unwrap_or_else(|_| Err(late())),
+        Some((_, outcome)) => outcome.recv_timeout(left()?).unwrap_or_else(|_| Err(late())),
         None => Ok(()),
     }
 }
 
-/// How connections have ended, for [`close`], by the inode of the program's socket.
+/// How connections have ended, for [`close`], by the inode of the program's socket; and the process whose thread copies.
 #[derive(Default)]
 struct Ends {
-    outcomes: HashMap<u64, Receiver<io::Result<()>>>,
+    outcomes: HashMap<u64, (u32, Receiver<io::Result<()>>)>,
     /// Those in `outcomes` that have failed, the oldest first.
     failed: VecDeque<u64>,
 }
 
 impl Ends {
-    fn take(&mut self, inode: u64) -> Option<Receiver<io::Result<()>>> {
+    fn take(&mut self, inode: u64) -> Option<(u32, Receiver<io::Result<()>>)> {
         self.failed.retain(|failed| *failed != inode);
         self.outcomes.remove(&inode)
     }
@@ -155,11 +165,12 @@ fn ends() -> MutexGuard<'static, Ends> {
 }
 
 async fn pump(socket: UnixStream, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
-    let mut socket = tokio::net::UnixStream::from_std(socket)?;
-    let copied = tokio::io::copy_bidirectional_with_sizes(&mut socket, &mut stream, BUFFER, BUFFER).await;
-    // What was written is delivered also where the program has closed the socket while answers were coming.
-    stream.shutdown().await?;
-    copied.map(drop)
+    let mut program = Program::new(socket)?;
+    let copied = tokio::io::copy_bidirectional_with_sizes(&mut program, &mut stream, BUFFER, BUFFER).await;
+    let delivered = stream.shutdown().await;
+    // It fails where the program has closed its end.
+    let _ = program.end();
+    delivered.and(copied.map(drop))
 }
 
 /// Bytes copied at once.
@@ -200,6 +211,25 @@ mod tests {
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
         }
+    }
+
+    #[test]
+    fn what_was_written_arrives_though_the_answers_are_not_read() {
+        let (ours, mut theirs) = tokio::io::duplex(64);
+        let mut socket = UnixStream::from(over(ours).expect("sockets"));
+        let requests = [b'r'; 10_000];
+        socket.write_all(&requests).expect("there is room");
+        block_on(theirs.write_all(b"answer")).expect("starts").expect("open");
+        socket.read_exact(&mut [0]).expect("the first byte");
+        drop(socket);
+        let mut arrived = Vec::new();
+        let serving = async {
+            // More than the connection takes at once: the pump has found out that the socket is closed.
+            theirs.write_all(&[b'a'; 1000]).await?;
+            theirs.read_to_end(&mut arrived).await
+        };
+        block_on(serving).expect("starts").expect("end of file");
+        assert!(arrived == requests, "{} of {} bytes", arrived.len(), requests.len());
     }
 
     #[test]

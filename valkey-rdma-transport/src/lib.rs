@@ -58,6 +58,7 @@ mod listener;
 mod polling;
 pub mod raw;
 mod send_region;
+mod signals;
 mod stats;
 mod stream;
 mod sync;

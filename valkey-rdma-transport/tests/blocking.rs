@@ -298,6 +298,20 @@ fn a_refused_connect_says_so() {
 }
 
 #[test]
+fn a_stopped_listener_accepts_no_more() {
+    let listener = Listener::bind(device(), any_port(), &Config::default()).expect("listens");
+    thread::scope(|scope| {
+        let waiting = [(); 2].map(|()| scope.spawn(|| listener.accept().map(drop)));
+        listener.stop();
+        for accept in waiting {
+            let error = accept.join().expect("no panic").expect_err("without a connection");
+            assert!(error.to_string().contains("stopped"), "{error}");
+        }
+    });
+    listener.accept().expect_err("it stays stopped");
+}
+
+#[test]
 fn connections_are_sockets_over_the_bridge() {
     let listener = Listener::bind(device(), any_port(), &Config::default()).expect("listens");
     let addr = listener.local_addr();

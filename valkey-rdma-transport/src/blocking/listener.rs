@@ -1,9 +1,13 @@
 //! The listener.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::Poll;
 
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use super::Stream;
 use super::reactor::{handle, wait};
@@ -17,6 +21,8 @@ pub struct Listener {
     listener: Mutex<crate::Listener>,
     addr: SocketAddr,
     handle: Handle,
+    /// Never has permits. Closed by [`stop`](Self::stop).
+    stopped: Semaphore,
 }
 
 impl Listener {
@@ -28,13 +34,18 @@ impl Listener {
         let handle = handle()?;
         let bound = wait(&handle, None, crate::Listener::bind(kind, addr, config));
         let listener = bound.expect("without a deadline it waits").map_err(as_io_error)?;
-        Ok(Self { addr: listener.local_addr(), listener: Mutex::new(listener), handle })
+        Ok(Self {
+            addr: listener.local_addr(),
+            listener: Mutex::new(listener),
+            handle,
+            stopped: Semaphore::new(0),
+        })
     }
 
     /// Waits for the next connection. Threads that wait at once take turns.
     ///
     /// # Errors
-    /// As for [`Listener::accept`](crate::Listener::accept).
+    /// As for [`Listener::accept`](crate::Listener::accept), and after [`stop`](Self::stop).
     pub fn accept(&self) -> io::Result<Stream> {
         Stream::new(self.accept_async()?, self.handle.clone())
     }
@@ -42,11 +53,24 @@ impl Listener {
     /// Waits for the next connection, as it is before it becomes a blocking one.
     pub(crate) fn accept_async(&self) -> io::Result<crate::Stream> {
         let mut listener = lock(&self.listener);
-        let accepted = wait(&self.handle, None, listener.accept()).expect("without a deadline it waits");
-        accepted.map_err(as_io_error)
+        let accepted = async {
+            let mut accept = pin!(listener.accept());
+            let mut stopped = pin!(self.stopped.acquire());
+            poll_fn(|cx| match stopped.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(Err(io::Error::other("the listener was stopped"))),
+                Poll::Pending => accept.as_mut().poll(cx).map_err(as_io_error),
+            })
+            .await
+        };
+        wait(&self.handle, None, accepted).expect("without a deadline it waits")
     }
 
-    /// Accepts connections one after another, without end.
+    /// Makes every [`accept`](Self::accept) fail: those that wait in other threads, and later ones.
+    pub fn stop(&self) {
+        self.stopped.close();
+    }
+
+    /// Accepts connections one after another, without end; after [`stop`](Self::stop), it returns errors.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming(self)
     }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::pin;
+use std::process;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -10,21 +11,31 @@ use std::time::Instant;
 
 use tokio::runtime::{Builder, Handle};
 
+use crate::signals;
 use crate::sync::{Mutex, lock};
 
-/// The runtime of the background thread, which is started at the first call and lives as long as the process.
+/// The runtime of the background thread, which is started at the first call and lives as long as the process. A forked child has
+/// none of its parent's threads, so it starts its own.
 pub(crate) fn handle() -> io::Result<Handle> {
-    static REACTOR: Mutex<Option<Handle>> = Mutex::new(None);
+    static REACTOR: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
     let mut reactor = lock(&REACTOR);
-    if let Some(handle) = &*reactor {
+    let this = process::id();
+    if let Some((process, handle)) = &*reactor
+        && *process == this
+    {
         return Ok(handle.clone());
     }
-    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let mut builder = Builder::new_current_thread();
+    // The threads that resolve names.
+    builder.enable_all().on_thread_start(|| {
+        signals::block();
+    });
+    let runtime = builder.build()?;
     let handle = runtime.handle().clone();
-    thread::Builder::new()
-        .name("valkey-rdma".to_owned())
-        .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
-    Ok(reactor.insert(handle).clone())
+    let thread = thread::Builder::new().name("valkey-rdma".to_owned());
+    signals::blocked(|| thread.spawn(move || runtime.block_on(std::future::pending::<()>())))?;
+    // In a child, the parent's is never dropped: a clone of it was in the parent's thread.
+    Ok(reactor.insert((this, handle)).1.clone())
 }
 
 /// Runs a future on this thread, up to the deadline. `None`: it was not done by then, and was dropped.

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::sys;
+use crate::signals;
 use crate::sync::{Mutex, lock};
 
 /// The time between two looks at whether the kernel still lists the device, and the number of looks.
@@ -46,7 +47,8 @@ pub(super) fn release_removed_device(device: String) {
         sys::look_for_devices();
         under_way().remove(&name);
     };
-    if let Err(error) = thread::Builder::new().name("rdma-removal".to_owned()).spawn(look) {
+    let thread = thread::Builder::new().name("rdma-removal".to_owned());
+    if let Err(error) = signals::blocked(|| thread.spawn(look)) {
         under_way().remove(&device);
         tracing::warn!(%error, device, "a removed device stays open until the process ends");
     }

@@ -1,0 +1,107 @@
+/* What a connected process may do: block signals, fork, close twice, ask. Prints one line if all is well.
+ *
+ * usage: process signals|fork|close|describe URL */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "valkey_rdma.h"
+
+static void fail(const char *what) {
+    fprintf(stderr, "%s: %s\n", what, valkey_rdma_last_error());
+    exit(1);
+}
+
+static int connected(const char *url) {
+    int fd = valkey_rdma_connect(url);
+    if (fd < 0)
+        fail("connect");
+    return fd;
+}
+
+static void ping(int fd) {
+    char reply[7];
+    if (write(fd, "PING\r\n", 6) != 6)
+        fail("write");
+    for (size_t have = 0; have < sizeof reply;) {
+        ssize_t more = read(fd, reply + have, sizeof reply - have);
+        if (more <= 0)
+            fail("read");
+        have += more;
+    }
+    if (memcmp(reply, "+PONG\r\n", sizeof reply) != 0)
+        fail("reply");
+}
+
+/* The signal is for the thread that waits, though the program has blocked it after connecting only. */
+static void signals(const char *url) {
+    int fd = connected(url), received;
+    sigset_t terminate;
+    sigemptyset(&terminate);
+    sigaddset(&terminate, SIGTERM);
+    sigprocmask(SIG_BLOCK, &terminate, NULL);
+    kill(getpid(), SIGTERM);
+    sigwait(&terminate, &received);
+    ping(fd);
+    if (valkey_rdma_close(fd) < 0)
+        fail("close");
+    puts("the program has the signal");
+}
+
+/* The child has its own connections, and cannot close the parent's. */
+static void forks(const char *url) {
+    int fd = connected(url), status;
+    ping(fd);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        int own = connected(url);
+        ping(own);
+        if (valkey_rdma_close(own) < 0)
+            fail("close");
+        if (valkey_rdma_close(fd) == 0 || !strstr(valkey_rdma_last_error(), "forked"))
+            fail("close of the parent's");
+        _exit(0);
+    }
+    if (waitpid(child, &status, 0) < 0 || status != 0)
+        fail("child");
+    ping(fd);
+    if (valkey_rdma_close(fd) < 0)
+        fail("close");
+    puts("both are connected");
+}
+
+/* The second close fails, and ends nothing. */
+static void closes(const char *url) {
+    int fd = connected(url);
+    if (valkey_rdma_close(fd) < 0)
+        fail("close");
+    if (valkey_rdma_close(fd) == 0)
+        fail("second close");
+    puts(valkey_rdma_last_error());
+}
+
+static void describes(const char *url) {
+    int fd = connected(url);
+    printf("%s, by %s\n", valkey_rdma_last_connection(), valkey_rdma_version());
+    if (valkey_rdma_close(fd) < 0)
+        fail("close");
+}
+
+int main(int argc, char **argv) {
+    /* A hang is a failure, too. */
+    alarm(60);
+    if (argc != 3)
+        return 2;
+    if (strcmp(argv[1], "signals") == 0)
+        signals(argv[2]);
+    else if (strcmp(argv[1], "fork") == 0)
+        forks(argv[2]);
+    else if (strcmp(argv[1], "describe") == 0)
+        describes(argv[2]);
+    else
+        closes(argv[2]);
+    return 0;
+}
