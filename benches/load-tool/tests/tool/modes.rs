@@ -175,6 +175,8 @@ fn results_are_written_for_the_tools_of_hdrhistogram() {
     let test = &json["tests"][0];
     assert_eq!((test["replies"].as_u64(), test["run"]["transport"].as_str()), (Some(300), Some("tcp")));
     assert!(test["run"]["environment"]["kernel"].is_string());
+    assert!(test["run"]["environment"]["started"].as_str().unwrap().ends_with('Z'), "{test}");
+    assert_eq!(json["interrupted"], false);
 }
 
 #[test]
