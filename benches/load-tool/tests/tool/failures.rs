@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::net::TcpSocket;
 use valkey_rdma_testkit::{Child, Signal};
 
-use crate::modes::Folder;
+use crate::modes::{Folder, mock};
 use crate::scripted::{Keyspace, Script, Server, right, stderr, stdout, tool, tool_at};
 
 fn assert_one_line(output: &std::process::Output, status: i32, said: &str) {
@@ -240,6 +240,23 @@ fn reports_of_an_interrupted_run_say_so() {
         (&Value::Bool(true), &Value::Null)
     );
     assert!(folder.read("out.html").contains("Interrupted: the last result is not complete"));
+}
+
+/// The tool waits for a lost server; without a word, it would seem to hang.
+#[test]
+fn a_run_without_a_connection_says_that_it_waits() {
+    for flags in [&["-c", "2"][..], &["--live"], &["-c", "2", "--tasks-per-connection", "3"]] {
+        let server = mock();
+        let url = format!("valkey://{}", server.addr);
+        let mut run = start(&[&["--url", &url, "-t", "ping_mbulk", "--duration", "3600"], flags].concat());
+        // The head comes when all connections are open.
+        run.lines("test ", 1, DEADLINE).unwrap();
+        drop(server);
+        let waits = run.line_with("connecting again for up to 60 s", DEADLINE).unwrap();
+        assert!(waits.starts_with("PING_MBULK: ") && waits.contains("no connection for "), "{waits}");
+        run.signal(Signal::INT);
+        assert_eq!(run.wait(DEADLINE).unwrap().code(), Some(130), "{}", run.stderr());
+    }
 }
 
 fn half_a_pong(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {

@@ -12,8 +12,9 @@ use crate::scripted::{stderr, stdout, tool, tool_at};
 
 /// A mock on TCP, and the runtime that it lives in.
 pub(crate) struct Running {
-    _runtime: Runtime,
+    // Fields are dropped in this order: the server lives in the runtime.
     _server: Server,
+    _runtime: Runtime,
     pub(crate) addr: SocketAddr,
 }
 
@@ -22,7 +23,7 @@ pub(crate) fn mock() -> Running {
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let server = runtime.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
     let addr = server.listening()[0].addr;
-    Running { _runtime: runtime, _server: server, addr }
+    Running { _server: server, _runtime: runtime, addr }
 }
 
 pub(crate) fn right(output: &Output) -> &str {
