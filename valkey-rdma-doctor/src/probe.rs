@@ -39,12 +39,20 @@ async fn load_libraries() -> Result<(), String> {
     // Libraries come first. What fails after them is found by other means.
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     match device::listen(DeviceKind::Verbs, any, &DeviceOptions::default()).await {
-        Err(
-            error @ (TransportError::Library { .. }
-            | TransportError::LibrarySymbol { .. }
-            | TransportError::NotBuilt { .. }),
-        ) => Err(error_chain(&error)),
-        _ => Ok(()),
+        Err(error) => why_not_loaded(&error).map_or(Ok(()), Err),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Why a library is not loaded, if that is the error. What to install is left to the remedy of the finding.
+fn why_not_loaded(error: &TransportError) -> Option<String> {
+    match error {
+        TransportError::Library { library, source } => {
+            let reason = source.to_string();
+            Some(if reason.contains(library) { reason } else { format!("{library}: {reason}") })
+        }
+        TransportError::LibrarySymbol { .. } | TransportError::NotBuilt { .. } => Some(error_chain(error)),
+        _ => None,
     }
 }
 
@@ -116,4 +124,22 @@ fn source_towards(to: IpAddr) -> Result<IpAddr, String> {
         socket.local_addr()
     });
     found.map(|addr| addr.ip()).map_err(|error| error_chain(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_named_once_and_alone() {
+        for reason in
+            ["libibverbs.so.1: cannot open shared object file: No such file or directory", "not an ELF file"]
+        {
+            let source = std::io::Error::other(reason);
+            let why =
+                why_not_loaded(&TransportError::Library { library: "libibverbs.so.1", source }).unwrap();
+            assert_eq!(why.matches("libibverbs").count(), 1, "{why}");
+            assert!(why.contains(reason) && !why.contains("librdmacm"), "{why}");
+        }
+    }
 }

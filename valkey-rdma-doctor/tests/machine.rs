@@ -78,7 +78,7 @@ fn without_a_device_the_commands_for_soft_roce_are_given() {
 
 #[test]
 fn without_libraries_the_packages_are_named() {
-    let why = "`rdma://` needs libibverbs.so.1, which cannot be loaded";
+    let why = "libibverbs.so.1: cannot open shared object file: No such file or directory";
     let probes = Probes { load_error: Some(why.into()), ..Probes::default() };
     let report = examined("no-libraries", &probes);
     assert_eq!(problems(&report), ["libibverbs", "librdmacm"]);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use crate::clients::Clients;
 use crate::limits::Limits;
@@ -13,6 +13,8 @@ use crate::services::Services;
 pub(crate) struct Core {
     limits: RwLock<Arc<Limits>>,
     pub(crate) started: Instant,
+    /// The same by the clock of the machine.
+    pub(crate) started_at: SystemTime,
     /// Whether the last reload failed, so that the configuration before it holds.
     pub(crate) reload_failed: AtomicBool,
     pub(crate) services: Services,
@@ -32,6 +34,7 @@ impl Core {
         Self {
             limits: RwLock::new(Arc::new(limits)),
             started: Instant::now(),
+            started_at: SystemTime::now(),
             reload_failed: AtomicBool::new(false),
             services: Services::default(),
             clients: Arc::default(),

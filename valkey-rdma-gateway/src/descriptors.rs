@@ -8,10 +8,19 @@ pub(crate) fn shortage(clients: usize, connections: usize) -> Option<String> {
     shortage_in(&fs::read_to_string("/proc/self/limits").ok()?, clients, connections)
 }
 
-fn shortage_in(limits: &str, clients: usize, connections: usize) -> Option<String> {
+/// How many this process may have open; `None` if that is not limited, or not known.
+pub(crate) fn limit() -> Option<usize> {
+    limit_in(&fs::read_to_string("/proc/self/limits").ok()?)
+}
+
+fn limit_in(limits: &str) -> Option<usize> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     // It may be "unlimited".
-    let limit: usize = line.split_ascii_whitespace().next()?.parse().ok()?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+fn shortage_in(limits: &str, clients: usize, connections: usize) -> Option<String> {
+    let limit = limit_in(limits)?;
     let need = clients.saturating_add(connections).saturating_add(OTHERS);
     (need > limit).then(|| {
         format!(

@@ -51,20 +51,24 @@ async fn answer(mut stream: TcpStream, core: &Core, pools: &Mutex<Pools>) -> io:
     }
     let line = String::from_utf8_lossy(&head);
     let mut words = line.split_ascii_whitespace();
-    let (status, kind, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => {
+    // Some probes ask with HEAD, and some scrapers add parameters, which mean nothing here.
+    let method = words.next();
+    let path = words.next().map(|path| path.split_once('?').map_or(path, |(path, _)| path));
+    let (status, kind, body) = match (method, path) {
+        (Some("GET" | "HEAD"), Some("/metrics")) => {
             ("200 OK", "text/plain; version=0.0.4", prometheus(core, &lock(pools)))
         }
-        (Some("GET"), Some(path)) => {
+        (Some("GET" | "HEAD"), Some(path)) => {
             let asked = pools_of(path, &lock(pools));
             match asked {
                 Some(asked) => health(asked).await,
                 None => ("404 Not Found", "text/plain", PATHS.to_owned()),
             }
         }
-        _ => ("405 Method Not Allowed", "text/plain", "GET only\n".to_owned()),
+        _ => ("405 Method Not Allowed", "text/plain", "GET and HEAD only\n".to_owned()),
     };
     let head = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}", body.len());
+    let body = if method == Some("HEAD") { "" } else { &body };
     stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{body}").as_bytes()).await?;
     stream.shutdown().await
 }

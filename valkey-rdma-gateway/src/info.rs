@@ -16,6 +16,7 @@ use crate::metrics::{COUNTERS, LATENCIES, Metrics};
 use crate::open_error::one_line;
 use crate::pool::Pool;
 use crate::pools::Pools;
+use crate::process;
 use crate::route::Route;
 use crate::shared::Shared;
 
@@ -143,6 +144,8 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
         }
     };
     let plain = |value: f64| [(String::new(), value)];
+    let version = format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
+    metric("build_info", "gauge", "Always 1; the label is the version of the gateway", &[(version, 1.0)]);
     let help = "Local clients that there may be: limits.clients";
     metric("clients_limit", "gauge", help, &plain(core.limits().clients as f64));
     let reload_failed = f64::from(u8::from(core.reload_failed.load(Ordering::Relaxed)));
@@ -229,7 +232,7 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
     let help = "Age of the oldest command without a reply on a shared connection";
     metric("shared_reply_owed_seconds", "gauge", help, &Vec::from_iter(owed));
     metric("shared_pinned_bytes", "gauge", "Bytes pinned by a shared connection", &Vec::from_iter(pinned));
-    text
+    text + &process::prometheus(core.started_at)
 }
 
 /// The labels of a shared connection. Whether it is connected follows from them.

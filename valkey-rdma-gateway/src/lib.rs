@@ -76,6 +76,7 @@ mod pool;
 mod pools;
 mod private;
 mod probe;
+mod process;
 mod reader;
 mod refusal_log;
 mod route;

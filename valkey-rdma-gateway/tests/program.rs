@@ -80,6 +80,11 @@ async fn the_program_checks_reloads_reports_and_stops() {
     let top = program(&["top", &format!("unix:{}", socket.display()), "--once"]).output().unwrap();
     let table = String::from_utf8_lossy(&top.stdout);
     assert!(table.contains("2 clients, 0 bytes unread; 1 of 256 connections"), "{table}");
+    // Second by second, into a pipe.
+    let top = Child::start(&mut program(&["top", &format!("unix:{}", socket.display())])).unwrap();
+    top.lines("valkey-rdma-gateway ", 2, PATIENCE).unwrap();
+    assert!(!top.stdout().contains('\x1b'), "{}", top.stdout());
+    drop(top);
     std::fs::write(&file, text(&other)).unwrap();
     child.signal(Signal::HUP);
     child.line_with(&format!("ready unix:{}", other.display()), PATIENCE).unwrap();

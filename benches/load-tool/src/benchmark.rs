@@ -118,7 +118,8 @@ async fn measure(
         _ if args.sweep => bench.sweep().await,
         _ => bench.tests().await,
     };
-    let Bench { found, console, log, .. } = bench;
+    let Bench { mut found, console, log, .. } = bench;
+    found.interrupted = interrupt.is_asked();
     let logged = log.map_or(Ok(()), IntervalLog::finish);
     // What was measured before an error is written. A run that ended early and measured nothing leaves older files alone.
     let ended_early = ended.is_err() || interrupt.is_asked();

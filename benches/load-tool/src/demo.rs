@@ -95,6 +95,7 @@ pub(crate) async fn demo(pace: Pace, progress: Progress, interrupt: &Interrupt) 
             threads: 1,
             sizes: VALUE_LEN.to_string(),
             keyspace: None,
+            key_order: None,
             seed: None,
         };
         let scripts = tests.iter().map(|test| test.script(&Keys::SINGLE, &TestOptions::default())).collect();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::thread::available_parallelism;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::generator::LinkInfo;
 
@@ -18,6 +19,7 @@ impl Environment {
         let mut facts =
             vec![("tool", concat!("valkey-rdma-benchmark ", env!("CARGO_PKG_VERSION")).to_owned())];
         facts.extend(server.map(|server| ("server", server)));
+        facts.extend(utc(SystemTime::now()).map(|time| ("started", time)));
         if let Ok(system) = nix::sys::utsname::uname() {
             let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
             facts.push(("kernel", format!("{} {}", text(system.sysname()), text(system.release()))));
@@ -44,6 +46,23 @@ impl Environment {
         let gigabits: f64 = self.get("link")?.split(' ').next()?.parse().ok()?;
         Some(gigabits * 1e9 / 8.0)
     }
+}
+
+/// The time as in `2026-02-28T23:59:59Z`; `None` before 1970.
+///
+/// Source: Howard Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`.
+fn utc(time: SystemTime) -> Option<String> {
+    let seconds = time.duration_since(UNIX_EPOCH).ok()?.as_secs();
+    // Days since 1 March of year 0: the day that may be missing is the last of its year.
+    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    Some(format!("{:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", era * 400 + year + next))
 }
 
 fn cpu_model() -> Option<String> {
@@ -83,6 +102,19 @@ mod tests {
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!(environment.get("link"), Some("100 Gb/sec (4X EDR)"));
         assert_eq!(environment.link_speed(), Some(12.5e9));
+    }
+
+    #[test]
+    fn times_are_written_as_dates() {
+        let at = |seconds| utc(UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
+        // What `date -u -d @SECONDS` prints.
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_772_323_199), "2026-02-28T23:59:59Z");
+        assert_eq!(at(1_772_323_200), "2026-03-01T00:00:00Z");
+        assert_eq!(at(4_107_542_399), "2100-02-28T23:59:59Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
     }
 
     #[test]

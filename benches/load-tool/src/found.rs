@@ -15,6 +15,8 @@ pub(crate) struct Found {
     pub(crate) compared: Vec<RunInfo>,
     /// Sweeps, each with the run it belongs to.
     pub(crate) sweeps: Vec<(RunInfo, Sweep)>,
+    /// Whether the user ended the run, so that the last result is not complete and others may be missing.
+    pub(crate) interrupted: bool,
 }
 
 impl Found {

@@ -58,6 +58,11 @@ impl Outages {
         }
     }
 
+    /// When the present outage began; `None` if a connection is up.
+    pub(crate) fn present(&self) -> Option<Duration> {
+        lock(&self.state).seen.last().filter(|outage| outage.to.is_none()).map(|outage| outage.from)
+    }
+
     /// All outages so far, and how many connections were lost.
     pub(crate) fn so_far(&self) -> (Vec<Outage>, u64) {
         let state = lock(&self.state);
@@ -76,7 +81,9 @@ mod tests {
         assert_eq!(outages.so_far(), (vec![], 1));
         outages.lost();
         assert!(matches!(outages.so_far().0[..], [Outage { to: None, .. }]));
+        assert!(outages.present().is_some());
         outages.back();
+        assert_eq!(outages.present(), None);
         outages.back();
         let (seen, lost) = outages.so_far();
         assert!(matches!(seen[..], [Outage { from, to: Some(to) }] if from <= to), "{seen:?}");

@@ -29,7 +29,7 @@ impl Outputs {
         {
             return Err(Instead::Refuse(format!("--plot draws SVG, so {} must end in .svg", path.display())));
         }
-        let mut reserved = Vec::new();
+        let (mut reserved, mut taken) = (Vec::new(), Vec::new());
         let files = [
             ("--json", args.json.clone()),
             ("--plot", args.plot.clone()),
@@ -38,6 +38,11 @@ impl Outputs {
         ];
         for (flag, path) in files {
             let Some(path) = path else { continue };
+            if let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == path) {
+                let reason = format!("{other} and {flag} would write the same file: {}", path.display());
+                return Err(Instead::Refuse(reason));
+            }
+            taken.push((flag, path.clone()));
             reserved.push(ReservedFile::new(&path).map_err(|error| {
                 Instead::Refuse(format!("{flag}: {} cannot be written: {error}", path.display()))
             })?);

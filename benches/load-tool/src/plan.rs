@@ -241,6 +241,7 @@ fn shape(args: &Args, keys: &Keys) -> Shape {
         threads: usize::from(args.threads.max(1)),
         sizes: args.sizes.to_string(),
         keyspace: args.keyspace(),
+        key_order: keys.order_text(),
         seed: keys.random_seed(),
     }
 }

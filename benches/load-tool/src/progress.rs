@@ -13,7 +13,7 @@ use crate::measure::{Series, Tally};
 /// What is shown while a test runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// A line, if standard error is a terminal.
+    /// A line, if standard error is a terminal; else a line when no connection is left.
     Line,
     /// Rate over time, latencies and errors; once a second as lines, if standard error is not a terminal.
     Live,
@@ -43,10 +43,18 @@ impl Progress {
         match self {
             #[cfg(test)]
             Progress::Hidden => Line { bar: None, task: None },
-            Progress::Line if !terminal => Line { bar: None, task: None },
+            Progress::Line if !terminal => {
+                let mut said = false;
+                Line::written(move |_| {
+                    let outage = watch.outage();
+                    let news = outage.filter(|_| !said);
+                    said = outage.is_some();
+                    news.map(|outage| format!("{title}: {}", away(outage)))
+                })
+            }
             Progress::Line => Line::drawn(REDRAW, title, watch, |_, rate| format!("{rate:.0}/s")),
             Progress::Live if terminal => Line::drawn(REDRAW_LIVE, title, watch, board),
-            Progress::Live => Line::written(move |before| live_line(&title, &watch, before)),
+            Progress::Live => Line::written(move |before| Some(live_line(&title, &watch, before))),
         }
     }
 }
@@ -82,21 +90,25 @@ impl Line {
                 loop {
                     tick.tick().await;
                     bar.set_position((watch.progress() * STEPS as f64) as u64);
-                    bar.set_message(text(&watch, rate(&watch, &mut before)));
+                    let rate = rate(&watch, &mut before);
+                    bar.set_message(watch.outage().map_or_else(|| text(&watch, rate), away));
                 }
             }
         });
         Line { bar: Some(bar), task: Some(task) }
     }
 
-    fn written(text: impl Fn(&mut Before) -> String + Send + 'static) -> Line {
+    /// What `text` has to say, now and then.
+    fn written(mut text: impl FnMut(&mut Before) -> Option<String> + Send + 'static) -> Line {
         let task = tokio::spawn(async move {
             let mut before = Before::default();
             let mut tick = tokio::time::interval(LINES);
             tick.tick().await;
             loop {
                 tick.tick().await;
-                let _ = writeln!(io::stderr(), "{}", text(&mut before));
+                if let Some(text) = text(&mut before) {
+                    let _ = writeln!(io::stderr(), "{text}");
+                }
             }
         });
         Line { bar: None, task: Some(task) }
@@ -125,7 +137,14 @@ fn rate(watch: &Watch, before: &mut Before) -> f64 {
 fn live_line(title: &str, watch: &Watch, before: &mut Before) -> String {
     let tally = watch.tally();
     let seconds = watch.elapsed().as_secs_f64();
-    format!("{title}: {seconds:.0} s, {:.0}/s, {}", rate(watch, before), numbers(&tally))
+    let rate = rate(watch, before);
+    let now = watch.outage().map_or_else(|| format!("{rate:.0}/s"), away);
+    format!("{title}: {seconds:.0} s, {now}, {}", numbers(&tally))
+}
+
+fn away((since, patience): (Duration, Duration)) -> String {
+    let (since, patience) = (since.as_secs_f64(), patience.as_secs_f64());
+    format!("no connection for {since:.0} s; connecting again for up to {patience:.0} s")
 }
 
 fn board(watch: &Watch, rate: f64) -> String {

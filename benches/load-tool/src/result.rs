@@ -21,6 +21,8 @@ pub(crate) struct RunInfo {
     pub(crate) link: String,
     /// Connections, tasks and pipeline.
     pub(crate) shape: Shape,
+    /// When requests begin.
+    pub(crate) pace: Pace,
     /// How long it took until all connections were open; connections open concurrently.
     pub(crate) connect_time: Duration,
     /// What is checked of each reply.
@@ -45,6 +47,8 @@ pub(crate) struct Shape {
     pub(crate) sizes: String,
     /// Number of keys; `None` for a single key.
     pub(crate) keyspace: Option<NonZeroU64>,
+    /// How keys are drawn: `uniform`, `zipf:0.99` and so on, or `sequential`; `None` for a single key.
+    pub(crate) key_order: Option<String>,
     /// The seed of random keys (`--seed`): with it, another run uses the same.
     pub(crate) seed: Option<u64>,
 }

@@ -68,6 +68,7 @@ impl Session {
             transport: target.transport(),
             link: text,
             shape: self.plan.shape.clone(),
+            pace: self.plan.pace,
             connect_time: opened.time,
             verify: self.plan.verify,
             environment: Environment::look(link, server, &target.endpoint.polling().to_string()),

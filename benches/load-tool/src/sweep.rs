@@ -43,12 +43,14 @@ pub(crate) struct Sweep {
     pub(crate) limit: Option<Duration>,
     /// Whether that was the user's target; else it follows from the lightest load.
     pub(crate) targeted: bool,
+    /// Whether the user ended it before all rates were tried.
+    pub(crate) interrupted: bool,
 }
 
 impl Sweep {
-    /// Whether the highest rate that was tried was good, so that a higher one may be.
+    /// Whether a higher rate than the best may be good, because none was tried, or not all that would have been.
     pub(crate) fn is_open_ended(&self) -> bool {
-        self.steps.iter().all(|step| step.good)
+        self.interrupted || self.steps.iter().all(|step| step.good)
     }
 
     /// The highest rate that was good.
@@ -78,6 +80,7 @@ pub(crate) async fn sweep(
         steps: Vec::new(),
         limit: target,
         targeted: target.is_some(),
+        interrupted: false,
     };
     let (mut good, mut bad) = (0.0, None);
     let mut rates = STEPS.map(|share| share * most).to_vec();
@@ -110,5 +113,6 @@ pub(crate) async fn sweep(
         }
         sweep.steps.push(Step { rate, result, good: is_good });
     }
+    sweep.interrupted = interrupt.is_asked();
     Ok(sweep)
 }

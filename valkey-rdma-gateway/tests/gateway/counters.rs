@@ -1,5 +1,7 @@
 //! What is counted, and what is not.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use valkey_rdma_gateway::{Config, Limits, Share};
 use valkey_rdma_mock::{Mock, MockCluster};
 
@@ -188,4 +190,22 @@ async fn commands_that_share_always_refuses_are_counted() {
     // MULTI itself succeeds, so that clients which pipeline know what to do.
     assert_eq!(count(&gateway, "commands_refused").await, 3);
     assert_eq!(count(&gateway, "commands_not_sent").await, 0);
+}
+
+#[tokio::test]
+async fn metrics_tell_the_version_and_the_state_of_the_process() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let running = counting(config(&url, Share::Auto, Limits::default())).await;
+    let metrics = get(running.gateway.metrics_addr().unwrap(), "/metrics").await;
+    let info = concat!("\nvalkey_rdma_gateway_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1\n");
+    assert!(metrics.contains(info), "{metrics}");
+    let figure = |name: &str| -> f64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} in {metrics}")).parse().unwrap()
+    };
+    let after = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!((before..=after).contains(&figure("process_start_time_seconds")), "{metrics}");
+    let (open, most) = (figure("process_open_fds"), figure("process_max_fds"));
+    assert!(2.0 < open && open <= most, "{metrics}");
 }

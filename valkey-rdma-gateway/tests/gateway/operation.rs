@@ -13,7 +13,8 @@ use valkey_rdma_mock::Mock;
 
 use crate::scripted::{Scripted, expect};
 use crate::support::{
-    Client, PATIENCE, advance, config, encode, gateway, get, mock_with, socket_path, start, text, until,
+    Client, PATIENCE, advance, ask_over_http, config, encode, gateway, get, mock_with, socket_path, start,
+    text, until,
 };
 
 #[tokio::test]
@@ -288,6 +289,12 @@ async fn figures_are_served_over_http() {
     }
     assert!(get(addr, "/health").await.ends_with("ok\n"));
     assert!(get(addr, "/").await.starts_with("HTTP/1.1 404"));
+    // As curl -I and some load balancers ask, and scrapers with `params`.
+    let head = ask_over_http(addr, "HEAD", "/health").await;
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("Content-Length: 3\r\n"), "{head}");
+    assert!(head.ends_with("\r\n\r\n"), "no body: {head}");
+    assert!(get(addr, "/metrics?a=b").await.contains("\nvalkey_rdma_gateway_clients{"));
+    assert!(ask_over_http(addr, "POST", "/metrics").await.starts_with("HTTP/1.1 405"));
 }
 
 #[tokio::test]

@@ -93,8 +93,12 @@ pub(crate) async fn with_health(mut config: Config) -> (Running, std::net::Socke
 
 /// The gateway's whole answer to a request over HTTP.
 pub(crate) async fn get(addr: std::net::SocketAddr, path: &str) -> String {
+    ask_over_http(addr, "GET", path).await
+}
+
+pub(crate) async fn ask_over_http(addr: std::net::SocketAddr, method: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(addr).await.expect("connects");
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.expect("open");
+    stream.write_all(format!("{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.expect("open");
     let mut reply = String::new();
     timeout(PATIENCE, stream.read_to_string(&mut reply)).await.expect("in time").expect("text");
     reply

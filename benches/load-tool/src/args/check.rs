@@ -127,6 +127,9 @@ fn check_run(args: &Args, given: &dyn Fn(&str) -> bool, mode: Option<&str>) -> R
     if args.csv && given("percentiles") {
         return refuse("--csv prints valkey-benchmark's percentiles: leave out --percentiles");
     }
+    if args.quiet && given("percentiles") {
+        return refuse("-q prints p50 alone, as valkey-benchmark does: leave out -q or --percentiles");
+    }
     if given("key_prefix") && !args.command.is_empty() {
         return refuse("--key-prefix is for the tests: write the names of keys into your command");
     }

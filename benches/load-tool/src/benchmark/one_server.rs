@@ -146,6 +146,9 @@ impl Bench<'_, '_> {
                 }
             }
         }
+        if self.interrupt.is_asked() {
+            self.console.say("interrupted: not all rates were tried");
+        }
         Ok(())
     }
 

@@ -8,12 +8,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout, timeout_at};
 use valkey_rdma_client::cluster::ClusterConfig;
 use valkey_rdma_client::{
     Client, ClusterClient, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport,
 };
+use valkey_rdma_resp::{Decoder, Protocol, Value};
 use valkey_rdma_transport::{AnyStream, DeviceKind, SharedCq, Stream, TransportError};
 
 use super::caller::Caller;
@@ -114,10 +116,17 @@ pub(crate) async fn dial(target: &Target) -> Result<AnyStream, DialError> {
     let stream = connect(target, &deadline).await.map_err(|cause| DialError::new(target, cause))?;
     let lent = Lent::new(stream);
     let endpoint = target.endpoint.clone().with_timeout(deadline.left());
-    let logged_in = log_in(lent.clone(), &endpoint, target.tracking).await;
-    logged_in.map_err(|cause| DialError::new(target, deadline.own_limit(cause)))?;
-    lent.take_back()
-        .ok_or_else(|| DialError::new(target, ConnectCause::Lost(Arc::new(LostCause::PeerClosed))))
+    let logged_in = Client::from_stream(lent.clone(), &endpoint).await;
+    logged_in.map_err(|error| DialError::new(target, deadline.own_limit(cause_of(error))))?;
+    let mut stream = lent
+        .take_back()
+        .ok_or_else(|| DialError::new(target, ConnectCause::Lost(Arc::new(LostCause::PeerClosed))))?;
+    if target.tracking {
+        let asked = timeout_at(deadline.at, track(&mut stream, endpoint.protocol())).await;
+        let asked = asked.unwrap_or(Err(ConnectCause::Deadline { limit: deadline.limit, connected: true }));
+        asked.map_err(|cause| DialError::new(target, cause))?;
+    }
+    Ok(stream)
 }
 
 /// Connects without a login: for servers other than Valkey.
@@ -132,6 +141,9 @@ const SHALLOW: u32 = 256;
 
 /// Connects a client of the library to the target, or to the whole cluster that it belongs to.
 pub(super) async fn dial_caller(target: &Target) -> Result<Caller, DialError> {
+    if target.tracking {
+        return dial_tracked(target).await.map(Caller::One);
+    }
     if !target.cluster {
         return dial_client(target).await.map(Caller::One);
     }
@@ -151,11 +163,17 @@ pub(crate) async fn dial_client(target: &Target) -> Result<Client, DialError> {
             Client::from_stream(stream, &target.endpoint).await
         }
     };
-    let client = client.map_err(|error| DialError::new(target, cause_of(error)))?;
-    if target.tracking {
-        track(&client, target.endpoint.timeout()).await.map_err(|cause| DialError::new(target, cause))?;
-    }
-    Ok(client)
+    client.map_err(|error| DialError::new(target, cause_of(error)))
+}
+
+/// The same, on a connection that asks for invalidation messages: the library sends no such command for its users.
+async fn dial_tracked(target: &Target) -> Result<Client, DialError> {
+    let (endpoint, config) = (&target.endpoint, plain());
+    let client = match dial(target).await? {
+        AnyStream::Device(stream) => Client::from_stream_with(stream, endpoint, &config).await,
+        stream => Client::from_stream_with(stream, endpoint, &config).await,
+    };
+    client.map_err(|error| DialError::new(target, cause_of(error)))
 }
 
 /// Without automatic reconnects, because the tool itself detects and counts losses.
@@ -163,14 +181,22 @@ fn plain() -> ClientConfig {
     ClientConfig::default().reconnect(None).command_timeout(None)
 }
 
-async fn log_in(stream: Lent, endpoint: &Endpoint, tracking: bool) -> Result<(), ConnectCause> {
-    let client = Client::from_stream(stream, endpoint).await.map_err(cause_of)?;
-    if tracking { track(&client, endpoint.timeout()).await } else { Ok(()) }
-}
-
-async fn track(client: &Client, limit: Duration) -> Result<(), ConnectCause> {
-    let tracking = timeout(limit.min(Deadline::FOREVER), client.command(["CLIENT", "TRACKING", "ON"])).await;
-    tracking.map_err(|_| ConnectCause::Deadline { limit, connected: true })?.map(drop).map_err(cause_of)
+/// Sends `CLIENT TRACKING ON` and awaits the reply, on a connection that is logged in.
+async fn track(stream: &mut AnyStream, protocol: Protocol) -> Result<(), ConnectCause> {
+    let io = |error: io::Error| ConnectCause::Io(Arc::new(error));
+    stream.write_all(b"*3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n").await.map_err(io)?;
+    stream.flush().await.map_err(io)?;
+    let mut decoder = Decoder::new(protocol);
+    loop {
+        match decoder.next().map_err(|error| ConnectCause::Lost(Arc::new(LostCause::Protocol(error))))? {
+            Some(Value::Error(error)) => return Err(ConnectCause::Rejected(error)),
+            Some(_) => return Ok(()),
+            None if stream.read_buf(decoder.room()).await.map_err(io)? == 0 => {
+                return Err(ConnectCause::Lost(Arc::new(LostCause::PeerClosed)));
+            }
+            None => {}
+        }
+    }
 }
 
 fn cause_of(error: Error) -> ConnectCause {

@@ -243,6 +243,7 @@ mod tests {
             threads: 1,
             sizes: "3".to_owned(),
             keyspace: None,
+            key_order: None,
             seed: None,
         };
         let script = Script::from_words(&[b"PING".to_vec()], false).unwrap();

@@ -49,6 +49,12 @@ impl Watch {
         self.run.now()
     }
 
+    /// For how long there has been no connection, and for how long the job waits for one; `None` if one is up.
+    pub(crate) fn outage(&self) -> Option<(Duration, Duration)> {
+        let begin = self.run.outages.present()?;
+        Some((self.elapsed().saturating_sub(begin), self.run.job.patience))
+    }
+
     /// When the job began.
     pub(crate) fn started(&self) -> Instant {
         self.run.started

@@ -85,18 +85,29 @@ fn head(found: &Found) -> String {
         0 => format!("<span class=\"verdict right\">Every reply was right: {replies} checked</span>"),
         _ => format!("<span class=\"verdict wrong\">{wrong} wrong or missing; {replies} replies came</span>"),
     };
+    let interrupted = match found.interrupted {
+        true => {
+            " <span class=\"verdict wrong\">Interrupted: the last result is not complete, and others may be missing</span>"
+        }
+        false => "",
+    };
     let run = runs(found).next();
     let place = run.map_or(String::new(), |run| {
         let fact = |name| run.environment.get(name).unwrap_or_default();
         format!(
-            "{}, over {}; measured by {} on {}",
+            "{}, over {}; measured by {} on {}, {}",
             fact("server"),
             run.transport,
             fact("tool"),
-            fact("kernel")
+            fact("kernel"),
+            fact("started")
         )
     });
-    format!("<h1>{}</h1>\n<p class=\"soft\">{}</p>\n<p>{verdict}</p>\n", Text(title(found)), Text(place))
+    format!(
+        "<h1>{}</h1>\n<p class=\"soft\">{}</p>\n<p>{verdict}{interrupted}</p>\n",
+        Text(title(found)),
+        Text(place)
+    )
 }
 
 /// Tests of a run or of a matrix. In a matrix, those with the same title are shown together.
@@ -206,9 +217,13 @@ fn swept(body: &mut String, sweep: &Sweep) {
             if sweep.is_open_ended() { "at least " } else { "" },
             short(best.rate)
         ),
+        None if sweep.interrupted => "Interrupted before a good rate was found".to_owned(),
         None => "No rate was good".to_owned(),
     };
-    let limit = sweep.limit.map_or(0.0, |limit| limit.as_secs_f64() * 1e3);
+    let limit = match sweep.limit {
+        Some(limit) => format!("p99 within {} ms", ms(limit.as_secs_f64() * 1e3)),
+        None => "no rate was tried".to_owned(),
+    };
     let names: Vec<String> = steps
         .iter()
         .map(|step| format!("{}/s{}", short(step.rate), if step.good { "" } else { ", too slow" }))
@@ -220,10 +235,9 @@ fn swept(body: &mut String, sweep: &Sweep) {
         .collect();
     let _ = write!(
         body,
-        "<h2>{}: rising rates</h2>\n<p>{best} (p99 within {} ms); closed loop: {} requests/s.</p>\n\
+        "<h2>{}: rising rates</h2>\n<p>{best} ({limit}); closed loop: {} requests/s.</p>\n\
          <div class=\"charts\">{}{}</div>\n",
         Text(&sweep.title),
-        ms(limit),
         short(sweep.closed.rate()),
         curves::latency_by_rate(&results),
         charts(&curves)

@@ -33,6 +33,7 @@ pub(crate) fn write(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     let servers: Vec<Value> = found.compared.iter().map(run).collect();
     let mut all = Map::new();
     all.insert("format".to_owned(), json!(1));
+    all.insert("interrupted".to_owned(), json!(found.interrupted));
     for (name, values) in
         [("tests", tests), ("sweeps", sweeps), ("servers", servers), ("comparisons", comparisons)]
     {
@@ -65,6 +66,7 @@ fn shape(shape: &Shape) -> Value {
         "threads": shape.threads,
         "data_bytes": shape.sizes,
         "keyspace": shape.keyspace,
+        "key_order": shape.key_order,
         "seed": shape.seed,
     })
 }
@@ -195,6 +197,7 @@ fn sweep(info: &RunInfo, sweep: &Sweep) -> Value {
         "closed_loop": measured(&sweep.closed),
         "p99_limit_ms": sweep.limit.map(ms),
         "best_requests_per_second": sweep.best().map(|step| step.rate),
+        "is_lower_bound": sweep.best().is_some() && sweep.is_open_ended(),
         "steps": steps,
     })
 }

@@ -40,17 +40,25 @@ pub(crate) fn write_sweep(out: &mut dyn Write, sweep: &Sweep, style: Style) -> i
             if step.good { "good" } else { "too slow" },
         )?;
     }
-    let limit = sweep.limit.map_or(0.0, millis);
-    let why = match sweep.targeted {
-        true => format!("p99 within {limit:.3} ms"),
-        false => format!("the knee: p99 within {limit:.3} ms, 5 times that of the lightest load"),
+    let why = match (sweep.limit.map(millis), sweep.targeted) {
+        (Some(limit), true) => format!("p99 within {limit:.3} ms"),
+        (Some(limit), false) => {
+            format!("the knee: p99 within {limit:.3} ms, 5 times that of the lightest load")
+        }
+        (None, _) => "no rate was tried".to_owned(),
     };
     match sweep.best() {
         Some(best) => writeln!(
             out,
-            "highest good rate: {}{:.0} requests/s ({why}); closed loop: {:.0} requests/s\n",
+            "{}highest good rate: {}{:.0} requests/s ({why}); closed loop: {:.0} requests/s\n",
+            if sweep.interrupted { "interrupted; " } else { "" },
             if sweep.is_open_ended() { "at least " } else { "" },
             best.rate,
+            sweep.closed.rate()
+        ),
+        None if sweep.interrupted => writeln!(
+            out,
+            "interrupted before a good rate was found; closed loop: {:.0} requests/s\n",
             sweep.closed.rate()
         ),
         None => writeln!(

@@ -4,8 +4,9 @@ use std::io::{self, Write};
 
 use super::{Percentiles, Style, millis};
 use crate::counters::Counter;
+use crate::generator::Pace;
 use crate::measure::Latencies;
-use crate::result::{RunInfo, TestResult};
+use crate::result::{RunInfo, Shape, TestResult};
 
 /// Columns of the result rows after the test's name, each with its width.
 fn columns(percentiles: Percentiles) -> Vec<(String, usize)> {
@@ -56,17 +57,26 @@ pub(super) fn write_setup(out: &mut dyn Write, run: &RunInfo, style: Style) -> i
     )?;
     writeln!(
         out,
-        "{} {} at a time, values of {} bytes, {}, {}",
+        "{} {} at a time, values of {} bytes, {}, {}{}",
         style.bold("requests   "),
         shape.pipeline,
         shape.sizes,
-        match (shape.keyspace, shape.seed) {
-            (Some(keys), Some(seed)) => format!("{keys} keys (--seed {seed})"),
-            (Some(keys), None) => format!("{keys} keys"),
-            (None, _) => "one key".to_owned(),
+        match shape.keyspace {
+            Some(keys) => format!("{keys} keys ({})", drawn(shape)),
+            None => "one key".to_owned(),
         },
         plural(shape.threads, "thread"),
+        match run.pace {
+            Pace::Closed => String::new(),
+            Pace::Open { rate, arrivals } => format!(", {rate}/s intended ({arrivals:?})").to_lowercase(),
+        },
     )
+}
+
+/// How keys are drawn, and with which seed.
+fn drawn(shape: &Shape) -> String {
+    let seed = shape.seed.map(|seed| format!("--seed {seed}"));
+    shape.key_order.iter().cloned().chain(seed).collect::<Vec<_>>().join(", ")
 }
 
 /// Writes where this is measured, in one line.

@@ -3,9 +3,12 @@ use std::time::Duration;
 use super::*;
 use crate::environment::Environment;
 use crate::faults::{Fault, FaultKind, Faults};
+use crate::found::Found;
+use crate::generator::{Arrivals, Pace};
 use crate::measure::Tally;
 use crate::outage::Outage;
 use crate::result::Shape;
+use crate::sweep::Sweep;
 
 fn run() -> RunInfo {
     RunInfo {
@@ -19,8 +22,10 @@ fn run() -> RunInfo {
             threads: 1,
             sizes: "3".to_owned(),
             keyspace: None,
+            key_order: None,
             seed: None,
         },
+        pace: Pace::Closed,
         connect_time: Duration::from_micros(1500),
         verify: crate::generator::Verify::Length,
         environment: Environment { facts: vec![("kernel", "Linux 6.1".to_owned())] },
@@ -61,6 +66,55 @@ fn csv_starts_with_the_header_of_valkey_benchmark() {
     assert!(head.starts_with(theirs), "{head}");
     assert!(head[theirs.len()..].starts_with(ours), "{head}");
     assert_eq!(head.lines().count(), 1);
+}
+
+#[test]
+fn the_table_says_how_keys_are_drawn_and_which_rate_is_intended() {
+    let keyspace = std::num::NonZeroU64::new(1000);
+    let of = |key_order: &str, seed, pace| {
+        let shape = Shape { keyspace, key_order: Some(key_order.to_owned()), seed, ..run().shape };
+        let run = RunInfo { shape, pace, ..run() };
+        let head = written(|out| TABLE.write_head(out, &run));
+        head.lines().find(|line| line.starts_with("requests ")).unwrap_or_default().to_owned()
+    };
+    let pace = Pace::Open { rate: 50_000.0, arrivals: Arrivals::Poisson };
+    assert_eq!(
+        of("zipf:0.99", Some(7), pace),
+        "requests    1 at a time, values of 3 bytes, 1000 keys (zipf:0.99, --seed 7), 1 thread, 50000/s intended (poisson)"
+    );
+    assert_eq!(
+        of("sequential", None, Pace::Closed),
+        "requests    1 at a time, values of 3 bytes, 1000 keys (sequential), 1 thread"
+    );
+}
+
+/// What was found before the interrupt says nothing about the rates that were not tried.
+#[test]
+fn an_interrupted_sweep_judges_no_rate() {
+    let step = crate::sweep::Step { rate: 500.0, result: result(Faults::default()), good: true };
+    let sweep = |steps| Sweep {
+        title: "SET".to_owned(),
+        closed: result(Faults::default()),
+        steps,
+        limit: None,
+        targeted: false,
+        interrupted: true,
+    };
+    let slow = crate::sweep::Step { good: false, ..step.clone() };
+    let faster = crate::sweep::Step { rate: 900.0, ..slow.clone() };
+    for (steps, expected) in [
+        (vec![], "interrupted before a good rate was found; closed loop: 2000 requests/s"),
+        (vec![slow], "interrupted before a good rate was found"),
+        (vec![step, faster], "interrupted; highest good rate: at least 500 requests/s"),
+    ] {
+        let sweep = sweep(steps);
+        let text = written(|out| write_sweep(out, &sweep, Style::Plain));
+        assert!(text.contains(expected), "{expected} in {text}");
+        assert!(!text.contains("no rate was good"), "{text}");
+        let found = Found { sweeps: vec![(run(), sweep)], interrupted: true, ..Found::default() };
+        let page = html::page(&found);
+        assert!(!page.contains("No rate was good") && page.contains("Interrupted"), "{page}");
+    }
 }
 
 #[test]

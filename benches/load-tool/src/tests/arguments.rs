@@ -170,6 +170,7 @@ fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
         ("-t stream -3", "send no commands: leave out -3"),
         ("--compare valkey://a --hdr lat", "leave out --hdr"),
         ("--sweep -q", "leave out -q"),
+        ("-q --percentiles 99", "leave out -q or --percentiles"),
         ("-k 0 --tasks-per-connection 5", "tasks cannot share it"),
         ("-k 2", "-k <BOOLEAN>"),
         ("--matrix q=1", "unknown axis"),

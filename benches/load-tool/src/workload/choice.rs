@@ -1,5 +1,6 @@
 //! How often each key of a keyspace is used: all alike, Zipf's law, or a hot part.
 
+use std::fmt;
 use std::str::FromStr;
 
 use super::{below, mix, unit};
@@ -51,6 +52,17 @@ impl FromStr for Distribution {
                 Ok(Distribution::Hot { keys, accesses })
             }
             _ => Err(bad()),
+        }
+    }
+}
+
+impl fmt::Display for Distribution {
+    /// As `--key-dist` takes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Distribution::Uniform => f.write_str("uniform"),
+            Distribution::Zipf { exponent } => write!(f, "zipf:{exponent}"),
+            Distribution::Hot { keys, accesses } => write!(f, "hot:{keys}%:{accesses}%"),
         }
     }
 }

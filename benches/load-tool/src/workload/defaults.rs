@@ -219,15 +219,15 @@ impl Command {
     }
 }
 
-/// The library of the `FCALL` test.
+/// The library of the `FCALL` test. Valkey knows both names of its interface, `server` and `redis`; Redis the second.
 pub(crate) const FCALL_LIBRARY: &str = "#!lua name=benchlib\nlocal function foo1(keys, args)\nreturn keys[0]\nend\n\
-    server.register_function('foo1', foo1)\n";
+    redis.register_function('foo1', foo1)\n";
 
 fn library(functions: u32) -> String {
     let mut code = "#!lua name=benchlib\n".to_owned();
     for number in (1..=functions).rev() {
         code.push_str(&format!(
-            "local function foo{number}()\nreturn 0\nend\nserver.register_function('foo{number}', foo{number})\n"
+            "local function foo{number}()\nreturn 0\nend\nredis.register_function('foo{number}', foo{number})\n"
         ));
     }
     code

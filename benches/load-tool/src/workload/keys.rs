@@ -1,5 +1,6 @@
 //! The number behind each placeholder of each request.
 
+use std::fmt;
 use std::num::NonZeroU64;
 
 use super::{Distribution, mix};
@@ -27,6 +28,15 @@ pub(crate) enum Order {
     Sequential,
 }
 
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Random(distribution) => distribution.fmt(f),
+            Order::Sequential => f.write_str("sequential"),
+        }
+    }
+}
+
 impl Keys {
     /// Largest keyspace: what 12 digits can tell apart.
     pub(crate) const MAX: u64 = 1_000_000_000_000;
@@ -42,6 +52,11 @@ impl Keys {
     /// The seed, if keys are drawn with it.
     pub(crate) fn random_seed(&self) -> Option<u64> {
         (self.len.is_some() && matches!(self.order, Order::Random(_))).then_some(self.seed)
+    }
+
+    /// How keys are drawn, as `--key-dist` takes it, or `sequential`; `None` for a single key.
+    pub(crate) fn order_text(&self) -> Option<String> {
+        self.len.map(|_| self.order.to_string())
     }
 
     /// Every key below `len` in turn.

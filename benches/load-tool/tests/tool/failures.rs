@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::net::TcpSocket;
 use valkey_rdma_testkit::{Child, Signal};
 
+use crate::modes::{Folder, mock};
 use crate::scripted::{Keyspace, Script, Server, right, stderr, stdout, tool, tool_at};
 
 fn assert_one_line(output: &std::process::Output, status: i32, said: &str) {
@@ -28,6 +29,12 @@ fn bad_flags_end_with_status_2() {
     assert_one_line(&tool(&["--rdma", "--pool", "-d", "1-8191"]), 2, "-d gives at most 8191");
     assert_one_line(&tool(&["--pool"]), 2, "it needs --rdma");
     assert_one_line(&tool(&["--json", "/nowhere/at/all.json"]), 2, "/nowhere/at/all.json cannot be written");
+    let one_file = env!("CARGO_TARGET_TMPDIR").to_owned() + "/one-file";
+    assert_one_line(
+        &tool(&["--json", &one_file, "--html", &one_file]),
+        2,
+        "--json and --html would write the same file",
+    );
     assert_one_line(&tool(&["--rps", "1e-20"]), 2, "0.001");
     assert_one_line(&tool(&["--plot", "a.png"]), 2, "must end in .svg");
     assert_one_line(&tool(&["--url", "ftp://server"]), 2, "unknown URL scheme \"ftp\"");
@@ -199,6 +206,57 @@ fn an_interrupt_ends_even_a_test_whose_server_hangs() {
     let status = run.wait(DEADLINE).unwrap();
     assert_eq!(status.code(), Some(130), "{}", run.stderr());
     assert!(run.stderr().contains("interrupted"), "{}", run.stderr());
+}
+
+#[test]
+fn reports_of_an_interrupted_run_say_so() {
+    let (server, folder) = (Server::start(right), Folder::new("interrupted"));
+    let (json, html) = (folder.file("out.json"), folder.file("out.html"));
+    let url = format!("valkey://{}", server.addr);
+    let mut run = start(&[
+        "--url",
+        &url,
+        "-t",
+        "ping_mbulk",
+        "-c",
+        "1",
+        "--sweep",
+        "--duration",
+        "3600",
+        "--json",
+        &json,
+        "--html",
+        &html,
+    ]);
+    run.lines("requests ", 1, DEADLINE).unwrap();
+    run.signal(Signal::INT);
+    let status = run.wait(DEADLINE).unwrap();
+    assert_eq!(status.code(), Some(130), "{}", run.stderr());
+    assert!(run.stderr().contains("interrupted: not all rates were tried"), "{}", run.stderr());
+    assert!(run.stdout().contains("interrupted before a good rate was found"), "{}", run.stdout());
+    let report: Value = serde_json::from_str(&folder.read("out.json")).unwrap();
+    assert_eq!(
+        (&report["interrupted"], &report["sweeps"][0]["best_requests_per_second"]),
+        (&Value::Bool(true), &Value::Null)
+    );
+    assert!(folder.read("out.html").contains("Interrupted: the last result is not complete"));
+}
+
+/// The tool waits for a lost server; without a word, it would seem to hang.
+#[test]
+fn a_run_without_a_connection_says_that_it_waits() {
+    for flags in [&["-c", "2"][..], &["--live"], &["-c", "2", "--tasks-per-connection", "3"]] {
+        let server = mock();
+        let url = format!("valkey://{}", server.addr);
+        let mut run = start(&[&["--url", &url, "-t", "ping_mbulk", "--duration", "3600"], flags].concat());
+        // The head comes when all connections are open.
+        run.lines("test ", 1, DEADLINE).unwrap();
+        drop(server);
+        let waits = run.line_with("connecting again for up to 60 s", DEADLINE).unwrap();
+        assert!(waits.starts_with("PING_MBULK: ") && waits.contains("no connection for "), "{waits}");
+        run.signal(Signal::INT);
+        assert_eq!(run.wait(DEADLINE).unwrap().code(), Some(130), "{}", run.stderr());
+    }
 }
 
 fn half_a_pong(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {

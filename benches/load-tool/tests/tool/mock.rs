@@ -28,6 +28,24 @@ fn the_mock_gives_right_replies() {
     }
 }
 
+/// With RESP3 the server sends invalidation messages among the replies.
+#[test]
+fn every_connection_asks_for_invalidation_messages() {
+    for flags in [
+        "--ratio 1:1 --populate all -r 10 -n 500 -c 3 -q --enable-tracking",
+        "--ratio 1:1 --populate all -r 10 -n 500 -c 3 -q --enable-tracking -3",
+        "--ratio 1:1 --populate all -r 10 -n 500 -c 3 -q --enable-tracking -3 --tasks-per-connection 4",
+    ] {
+        // A cluster of one counts its calls.
+        let runtime = Runtime::new().unwrap();
+        let cluster = runtime.block_on(MockCluster::builder(1).transports(Transports::Tcp).start()).unwrap();
+        let addr = cluster.tcp_url(0).unwrap().strip_prefix("valkey://").unwrap().parse().unwrap();
+        let output = tool_at(addr, flags);
+        assert_eq!(output.status.code(), Some(0), "{flags}: {}", stderr(&output));
+        assert_eq!(cluster.calls(0, "client|tracking"), 3, "{flags}");
+    }
+}
+
 #[test]
 fn a_cluster_is_measured_as_a_whole() {
     let runtime = Runtime::new().unwrap();

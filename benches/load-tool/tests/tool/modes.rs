@@ -12,8 +12,9 @@ use crate::scripted::{stderr, stdout, tool, tool_at};
 
 /// A mock on TCP, and the runtime that it lives in.
 pub(crate) struct Running {
-    _runtime: Runtime,
+    // Fields are dropped in this order: the server lives in the runtime.
     _server: Server,
+    _runtime: Runtime,
     pub(crate) addr: SocketAddr,
 }
 
@@ -22,7 +23,7 @@ pub(crate) fn mock() -> Running {
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let server = runtime.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
     let addr = server.listening()[0].addr;
-    Running { _runtime: runtime, _server: server, addr }
+    Running { _server: server, _runtime: runtime, addr }
 }
 
 pub(crate) fn right(output: &Output) -> &str {
@@ -175,6 +176,8 @@ fn results_are_written_for_the_tools_of_hdrhistogram() {
     let test = &json["tests"][0];
     assert_eq!((test["replies"].as_u64(), test["run"]["transport"].as_str()), (Some(300), Some("tcp")));
     assert!(test["run"]["environment"]["kernel"].is_string());
+    assert!(test["run"]["environment"]["started"].as_str().unwrap().ends_with('Z'), "{test}");
+    assert_eq!(json["interrupted"], false);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::thread::sleep;
@@ -20,6 +20,7 @@ pub(super) fn run(address: &Listen, once: bool) -> Result<(), String> {
         other => return Err(format!("{other}: top connects to unix:PATH or tcp:ADDR:PORT")),
     };
     let mut before = Sample::default();
+    let terminal = !once && io::stdout().is_terminal();
     loop {
         let sample = Sample::take(&mut *connection).map_err(|error| match error.get_ref() {
             Some(answer) if answer.is::<ServerError>() => {
@@ -29,9 +30,13 @@ pub(super) fn run(address: &Listen, once: bool) -> Result<(), String> {
             _ => failed(error),
         })?;
         let table = sample.table(&before);
-        // Clears the screen; a file or pipe gets the table alone.
-        let clear = if once { "" } else { "\x1b[H\x1b[2J" };
-        match write!(io::stdout(), "{clear}{table}").and_then(|()| io::stdout().flush()) {
+        // A file or pipe gets the tables alone, an empty line apart.
+        let text = match terminal {
+            true => screen(&table),
+            false if once => table,
+            false => table + "\n",
+        };
+        match write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush()) {
             Ok(()) if once => return Ok(()),
             Ok(()) => {}
             // The program that reads the output, such as `head`, has ended.
@@ -182,6 +187,34 @@ fn columns(rows: &[[String; 7]]) -> String {
     text
 }
 
+/// The table on a screen of any size, from its top: what is too wide is cut, and what is too long is left out.
+fn screen(table: &str) -> String {
+    let rows: Vec<String> = table.lines().flat_map(folded).collect();
+    // Without wrapping, a line is a row.
+    let mut text = "\x1b[2J\x1b[?7l".to_owned();
+    // A row below the screen appears in its last one. From the last to the first, the first ones stay.
+    for (at, row) in rows.iter().enumerate().rev() {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\x1b[{};1H\x1b[2K{row}", at + 1);
+    }
+    // Where the shell goes on after Ctrl-C.
+    let _ = write!(text, "\x1b[?7h\x1b[{};1H", rows.len() + 1);
+    text
+}
+
+/// The line of a shared connection, in pieces that most screens have room for: its end says over what it is connected.
+fn folded(line: &str) -> Vec<String> {
+    let mut rows = vec![String::new()];
+    let pieces = if line.starts_with("shared ") { line.split_inclusive(',').collect() } else { vec![line] };
+    for piece in pieces {
+        match rows.last_mut() {
+            Some(row) if row.is_empty() || row.len() + piece.len() <= WIDTH => row.push_str(piece),
+            _ => rows.push(format!("       {piece}")),
+        }
+    }
+    rows
+}
+
 /// Names and values of words such as `name=value`.
 fn pairs<'a>(words: impl Iterator<Item = &'a str>, separator: char) -> HashMap<String, String> {
     let pairs = words.filter_map(|word| word.split_once(separator));
@@ -190,10 +223,37 @@ fn pairs<'a>(words: impl Iterator<Item = &'a str>, separator: char) -> HashMap<S
 
 /// Clients shown.
 const MOST: usize = 20;
+/// Columns of a usual screen.
+const WIDTH: usize = 80;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_low_screen_shows_the_first_rows() {
+        // What a terminal of three rows shows.
+        let (mut shown, mut row) = ([""; 3], 1);
+        let text = screen("one\ntwo\nthree\nfour\nfive\n");
+        for part in text.split("\x1b[") {
+            if let Some(to) = part.strip_suffix(";1H") {
+                row = to.parse().unwrap();
+            } else if let Some(line) = part.strip_prefix("2K") {
+                shown[usize::min(row, 3) - 1] = line;
+            }
+        }
+        assert_eq!(shown, ["one", "two", "three"]);
+    }
+
+    #[test]
+    fn a_usual_screen_shows_a_shared_connection_to_its_end() {
+        let line = "shared user=- db=0 resp2,clients=1,in_flight=0,owed_ms=0,commands=60052,batches=3721,wake_ups=0,\
+                    pinned_bytes=0,transport=tcp,peer=127.0.0.1:6379";
+        let rows = folded(line);
+        assert!(rows.len() > 1 && rows.iter().all(|row| row.len() <= WIDTH), "{rows:?}");
+        let whole: String = rows.iter().map(|row| row.trim_start()).collect();
+        assert_eq!(whole, line);
+    }
 
     #[test]
     fn columns_are_aligned_whatever_the_names() {

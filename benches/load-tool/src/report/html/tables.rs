@@ -131,13 +131,12 @@ fn facts(rows: &[(&str, String)]) -> String {
 pub(super) fn settings(found: &Found) -> String {
     let mut seen: Vec<&str> = Vec::new();
     let mut all = String::new();
-    let schedule = judged(found).first().map_or(Pace::Closed, |result| result.pace);
     for run in runs(found) {
         if seen.contains(&run.target.as_str()) {
             continue;
         }
         seen.push(&run.target);
-        all.push_str(&facts(&of_run(run, schedule)));
+        all.push_str(&facts(&of_run(run, !found.sweeps.is_empty())));
     }
     let shapes = differences(found.tests.iter().map(|(run, _)| run));
     if shapes.iter().any(|shape| !shape.is_empty()) {
@@ -146,7 +145,7 @@ pub(super) fn settings(found: &Found) -> String {
     all
 }
 
-fn of_run(run: &RunInfo, schedule: Pace) -> Vec<(&'static str, String)> {
+fn of_run(run: &RunInfo, swept: bool) -> Vec<(&'static str, String)> {
     let shape = &run.shape;
     let mut rows = vec![
         ("server", run.target.clone()),
@@ -163,12 +162,16 @@ fn of_run(run: &RunInfo, schedule: Pace) -> Vec<(&'static str, String)> {
         ("bytes of values", shape.sizes.clone()),
         ("keys (-r)", shape.keyspace.map_or("one".to_owned(), |keys| keys.to_string())),
     ];
+    if let Some(order) = &shape.key_order {
+        rows.push(("keys drawn", order.clone()));
+    }
     if let Some(seed) = shape.seed {
         rows.push(("seed of the keys", seed.to_string()));
     }
     rows.push((
         "schedule",
-        match schedule {
+        match run.pace {
+            _ if swept => "rising rates (--sweep)".to_owned(),
             Pace::Closed => "none: the next request follows the reply".to_owned(),
             Pace::Open { rate, arrivals } => {
                 format!("{rate} requests/s, {arrivals:?} arrivals").to_lowercase()
