@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
 use valkey_rdma_client::{ByteStream, Config, Dialer};
+use valkey_rdma_transport::bridge::pump;
 
 use crate::errors::Failure;
 use crate::event_loop::{Cancelled, EndOnDrop, EventLoop};
@@ -56,7 +56,6 @@ async fn connect(url: String) -> Result<io::Result<OwnedFd>, Failure> {
 
 fn copying(stream: ByteStream) -> io::Result<OwnedFd> {
     let (near, far) = UnixStream::pair()?;
-    far.set_nonblocking(true)?;
     // The copying runs on this module's own threads, which a forked child has of its own.
     tokio::spawn(async move {
         // An error ends both sides, which is what the caller sees.
@@ -64,13 +63,3 @@ fn copying(stream: ByteStream) -> io::Result<OwnedFd> {
     });
     Ok(near.into())
 }
-
-async fn pump(socket: UnixStream, mut stream: ByteStream) -> io::Result<()> {
-    let mut socket = tokio::net::UnixStream::from_std(socket)?;
-    let copied = copy_bidirectional_with_sizes(&mut socket, &mut stream, BUFFER, BUFFER).await;
-    stream.shutdown().await?;
-    copied.map(drop)
-}
-
-/// Bytes copied at once.
-const BUFFER: usize = 64 << 10;

@@ -34,6 +34,16 @@ def test_commands_pipelines_and_messages(library, url, key):
         messages.close()
 
 
+def test_what_was_sent_arrives_though_the_replies_are_not_read(library, url, key):
+    with library.from_url(url) as client:
+        connection = client.connection_pool.make_connection()
+        commands = [("INCR", key)] * 10_000 + [("RPUSH", key + "end", "all")]
+        connection.send_packed_command(connection.pack_commands(commands))
+        connection.disconnect()
+        assert client.blpop(key + "end", timeout=30)
+        assert client.get(key) == b"10000"
+
+
 def test_a_reply_that_does_not_come(library, url, key):
     with library.from_url(url, socket_timeout=1, retry=None) as client:
         module = importlib.import_module(library.__name__.split(".")[1].removesuffix("_py"))

@@ -164,7 +164,17 @@ fn ends() -> MutexGuard<'static, Ends> {
     lock(&ENDS)
 }
 
-async fn pump(socket: UnixStream, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+/// Copies between a byte stream and a socket whose other end a program has, until both have ended. Must run inside a runtime of tokio's.
+/// [`over`] does this on the background thread.
+///
+/// What the program does not read because it has closed its end is dropped. What it has written before is delivered.
+///
+/// # Errors
+/// Those of the stream. What was written may be lost then.
+///
+/// # Cancel safety
+/// Dropping the future closes both.
+pub async fn pump(socket: UnixStream, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     let mut program = Program::new(socket)?;
     let copied = tokio::io::copy_bidirectional_with_sizes(&mut program, &mut stream, BUFFER, BUFFER).await;
     let delivered = stream.shutdown().await;
