@@ -167,7 +167,10 @@ impl Client {
         let multiplexer = self.multiplexer();
         let request = Request::new(Commands::One(command), ReplySink::One(sender), limit);
         multiplexer.send(request)?;
-        Ok(reply.await.unwrap_or_else(|_| Err(multiplexer.unanswered()))??)
+        let waits = multiplexer.waits();
+        let outcome = reply.await;
+        waits.answered();
+        Ok(outcome.unwrap_or_else(|_| Err(multiplexer.unanswered()))??)
     }
 
     /// Closes all connections of all clones, after the replies to every command sent so far. New commands, dedicated

@@ -150,8 +150,8 @@ impl Config {
         self
     }
 
-    /// How long [`Client::close`](crate::Client::close) waits for replies to commands already sent. Default 3 s;
-    /// `None`: no limit. Then the connections end, and commands without a reply fail with
+    /// How long [`Client::close`](crate::Client::close) waits for the replies to earlier commands. Those that wait to be sent are
+    /// sent first. Default 3 s; `None`: no limit. Then the connections end, and commands without a reply fail with
     /// [`Error::Lost`](crate::Error::Lost). Raise it where commands take longer.
     #[must_use]
     pub fn close_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {

@@ -152,7 +152,9 @@ impl World {
         loop {
             let asleep = if self.replied.load(SeqCst) { Sleep::Idle } else { driver.before_reply };
             let most = if asleep == Sleep::Blocked { 0 } else { usize::MAX };
-            let ending = self.queue.take(asleep == Sleep::Holding, most, Item::finish);
+            let mut late = Vec::new();
+            let ending = self.queue.take(asleep == Sleep::Holding, most, Item::finish, &mut late);
+            late.into_iter().for_each(Item::finish);
             let slept = self.queue.sleep(asleep, &Waker::from(self.task.clone()));
             // Between these steps a caller may find that the driver sleeps, while its lock is still held. Loom tries only what
             // steps on the same object show.

@@ -33,7 +33,10 @@ impl Client {
         deadline: Option<Deadline>,
     ) -> Result<Value, FailedAttempt> {
         let mut attempt = self.begin(command, deadline)?;
-        poll_fn(|cx| attempt.poll(self, cx)).await
+        let waits = self.inner.multiplexers[attempt.connection].waits();
+        let outcome = poll_fn(|cx| attempt.poll(self, cx)).await;
+        waits.answered();
+        outcome
     }
 
     /// As [`attempt`](Self::attempt), up to where it waits.
@@ -68,6 +71,13 @@ impl Client {
 }
 
 impl Attempt {
+    /// The caller goes away, unless it has the outcome. `client` is the one that began it.
+    pub(crate) fn leave(&mut self, client: &Client) {
+        if self.reply.abandon() {
+            client.inner.multiplexers[self.connection].leave();
+        }
+    }
+
     /// Ready with the outcome, once. `client` is the one that began it.
     pub(crate) fn poll(
         &mut self,

@@ -41,6 +41,9 @@ impl Client {
         let multiplexer = self.multiplexer();
         let request = Request::due(Commands::Many(commands), ReplySink::Many(sender, replies), deadline);
         multiplexer.send(request)?;
-        answer.await.unwrap_or_else(|_| Err(multiplexer.unanswered()))
+        let waits = multiplexer.waits();
+        let outcome = answer.await;
+        waits.answered();
+        outcome.unwrap_or_else(|_| Err(multiplexer.unanswered()))
     }
 }

@@ -82,6 +82,14 @@ impl ClusterClient {
     }
 }
 
+impl Drop for ToSlot<'_> {
+    fn drop(&mut self) {
+        if let Way::Taken(place, attempt) = &mut self.way {
+            attempt.leave(&place.client);
+        }
+    }
+}
+
 impl Future for ToSlot<'_> {
     type Output = Result<Value, Error>;
 

@@ -60,6 +60,16 @@ impl Multiplexer {
         Ok(())
     }
 
+    /// A caller waits for the reply to what it has sent: to be [answered](Waits::answered), or dropped with the caller's future.
+    pub(crate) fn waits(&self) -> Waits<'_> {
+        Waits(Some(self))
+    }
+
+    /// A caller goes away without its reply.
+    pub(crate) fn leave(&self) {
+        self.queue.submitted.leave();
+    }
+
     /// The error for a request that was not sent in time, which is counted.
     pub(crate) fn late(&self, deadline: Deadline) -> Error {
         self.state.counters.timed_out();
@@ -92,6 +102,23 @@ impl Multiplexer {
         self.state.closing.get_or_init(|| deadline);
         self.queue.close(at_end);
         ended
+    }
+}
+
+/// A caller that waits for a reply.
+pub(crate) struct Waits<'a>(Option<&'a Multiplexer>);
+
+impl Waits<'_> {
+    pub(crate) fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        if let Some(multiplexer) = self.0 {
+            multiplexer.leave();
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -24,12 +24,17 @@ impl RequestQueue {
     }
 
     /// Takes the next batch, as [`SubmitQueue::take`] does, without the requests whose callers have gone away.
-    pub(crate) fn take(&self, only_full: bool, most: usize, mut add: impl FnMut(Request)) -> Option<Ending> {
+    pub(crate) fn take(
+        &self,
+        only_full: bool,
+        most: usize,
+        mut add: impl FnMut(Request),
+        late: &mut Vec<Request>,
+    ) -> Option<Ending> {
         // Dropped without holding the lock: they may own what a program lent.
         let mut unwanted = Vec::new();
-        self.submitted.take(only_full, most, |request| {
-            if request.is_wanted() { add(request) } else { unwanted.push(request) }
-        })
+        let add = |request: Request| if request.is_wanted() { add(request) } else { unwanted.push(request) };
+        self.submitted.take(only_full, most, add, late)
     }
 
     /// Requeues requests in front of all others, in the order given.
@@ -94,11 +99,6 @@ impl RequestQueue {
         timer: &mut DeadlineTimer,
     ) -> Poll<()> {
         loop {
-            let (expired, _) = self.expire(Instant::now(), None);
-            for request in expired {
-                let error = why(&request);
-                request.fail(error);
-            }
             // From here on, the end wakes this task, and a request that is due before all others.
             if let Ok(Some(due)) = self.submitted.sleep(Sleep::Blocked, cx.waker()) {
                 timer.arm(due);
@@ -106,8 +106,11 @@ impl RequestQueue {
             if self.submitted.ending().is_some() {
                 return Poll::Ready(());
             }
-            if timer.poll(cx).is_pending() {
-                return Poll::Pending;
+            ready!(timer.poll(cx));
+            let (expired, _) = self.expire(Instant::now(), None);
+            for request in expired {
+                let error = why(&request);
+                request.fail(error);
             }
         }
     }
@@ -131,29 +134,26 @@ impl RequestQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::multiplexer::reply_slot::{ReplyReceiver, channel};
+    use crate::multiplexer::reply_slot::channel;
     use crate::multiplexer::request::ReplySink;
-    use crate::multiplexer::submit::FIRST_SWEEP;
+    use crate::multiplexer::submit::BATCH_COMMANDS;
     use crate::resp::{Command, Commands};
 
-    fn push(queue: &RequestQueue) -> ReplyReceiver {
-        let (sender, reply) = channel();
-        let request = Request::new(Commands::One(Command::new("PING")), ReplySink::One(sender), None);
-        drop(queue.submitted.push(request));
-        reply
-    }
-
+    /// The search for late requests is rarer the more requests wait.
     #[test]
-    fn after_a_burst_abandoned_requests_are_looked_for_as_before() {
+    fn a_request_that_is_late_is_not_sent_if_many_wait() {
         let queue = RequestQueue::new();
-        let callers: Vec<_> = (0..8 * FIRST_SWEEP).map(|_| push(&queue)).collect();
-        while queue.submitted.len() > 0 {
-            queue.take(false, usize::MAX, drop);
-        }
-        drop(callers);
-        for _ in 0..8 * FIRST_SWEEP {
-            drop(push(&queue));
-        }
-        assert!(queue.submitted.len() <= FIRST_SWEEP);
+        let mut callers = Vec::new();
+        let mut push = |limit| {
+            let (sender, reply) = channel();
+            callers.push(reply);
+            let commands = Commands::One(Command::new("PING"));
+            drop(queue.submitted.push(Request::new(commands, ReplySink::One(sender), limit)));
+        };
+        (0..=BATCH_COMMANDS).for_each(|_| push(Some(Duration::ZERO)));
+        push(None);
+        let (mut sent, mut late) = (0, Vec::new());
+        queue.take(false, usize::MAX, |request| sent += usize::from(request.deadline.is_none()), &mut late);
+        assert_eq!((sent, late.len()), (1, BATCH_COMMANDS + 1));
     }
 }

@@ -115,6 +115,11 @@ impl Drop for ReplySender {
 }
 
 impl ReplyReceiver {
+    /// Discards the reply. Returns false if it was taken before.
+    pub(crate) fn abandon(&mut self) -> bool {
+        self.slot.take().is_some()
+    }
+
     /// The command, if it has come back with a failure that its caller knows already.
     pub(crate) fn take_back(&mut self) -> Option<Box<Command>> {
         match &mut *lock(self.slot.as_ref()?) {

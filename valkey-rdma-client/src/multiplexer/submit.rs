@@ -17,8 +17,12 @@ use tokio::time::Instant;
 
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// Once this number of requests wait, the queue looks for those whose callers have gone away.
-pub(crate) const FIRST_SWEEP: usize = 1024;
+/// The queue looks for requests whose callers have gone away when this number have, or half as many as wait if that is more.
+pub(crate) const SWEEP: usize = 64;
+/// An idle queue keeps memory for this number of requests.
+const KEPT: usize = 1024;
+/// The search for requests that are late takes one part in so many of the driver's time at most.
+const EXPIRY_SHARE: u32 = 10;
 
 /// A batch of this many commands is full. The server executes a whole batch before it writes any reply, so in larger
 /// batches the first command only waits longer.
@@ -79,7 +83,8 @@ pub(crate) enum Sleep {
     Listening,
     /// Many replies are to come: the caller wakes the driver if its request makes the batch full.
     Holding,
-    /// Nothing can be sent, perhaps because there is no connection: the caller only pushes.
+    /// Nothing can be sent, perhaps because there is no connection: the caller wakes the driver if its request must not wait as long
+    /// as all others.
     Blocked,
 }
 
@@ -105,16 +110,17 @@ pub(crate) enum Ending {
 
 /// A queue with one consumer, the driver of the current connection. It outlives connections.
 ///
-/// It has no bound of its own: a request waits here instead of in its caller's future, which would need as much memory and
-/// would not keep the order. Those of callers that have gone away are dropped when they may be half of what waits.
+/// It has no bound of its own: while its caller waits, a request needs as much memory here as in its caller's future, and here it
+/// keeps its place in the order. Requests whose callers have gone away are dropped before they are more than half of what waits, or
+/// more than [`SWEEP`].
 pub(crate) struct SubmitQueue<T>(Mutex<State<T>>);
 
 struct State<T> {
     waiting: VecDeque<T>,
     /// The load of all of `waiting`.
     load: Load,
-    /// Once this number wait, those whose callers have gone away are dropped.
-    next_sweep: usize,
+    /// Callers that have gone away since their requests were last looked for.
+    gone: usize,
     /// While there is no connection: how long a request waits for one. `None`: without limit, or there is a connection.
     patience: Option<Duration>,
     /// `None` while the driver is awake.
@@ -140,7 +146,7 @@ impl<T: Submit> SubmitQueue<T> {
         Self(Mutex::new(State {
             waiting: VecDeque::new(),
             load: Load::default(),
-            next_sweep: FIRST_SWEEP,
+            gone: 0,
             patience: None,
             sleep: None,
             woken_by_push: false,
@@ -155,13 +161,10 @@ impl<T: Submit> SubmitQueue<T> {
 
     /// Appends a request, and wakes the driver if it sleeps and has to act.
     pub(crate) fn push(&self, mut request: T) -> Pushed<T> {
-        // Dropped after the lock is released: they may own what a program lent.
-        let mut unwanted = Vec::new();
         let mut state = lock(&self.0);
         if state.ending.is_some() {
             return Pushed::Closed(request);
         }
-        state.sweep(&mut unwanted);
         if let Some(deadline) = state.offline_deadline() {
             request.offline_deadline().get_or_insert(deadline);
         }
@@ -205,26 +208,37 @@ impl<T: Submit> SubmitQueue<T> {
     }
 
     /// Takes the requests of the next batch, up to `most` commands, in order; none if `only_full` and they do not make a
-    /// full batch. The driver counts as awake from now on. Returns why the queue ends, once no request waits.
-    pub(crate) fn take(&self, only_full: bool, most: usize, mut add: impl FnMut(T)) -> Option<Ending> {
+    /// full batch. If more than a batch waits, those that are late go to `late` instead. The driver counts as awake from now on.
+    /// Returns why the queue ends, once no request waits.
+    pub(crate) fn take(
+        &self,
+        only_full: bool,
+        most: usize,
+        mut add: impl FnMut(T),
+        late: &mut Vec<T>,
+    ) -> Option<Ending> {
         let mut state = lock(&self.0);
         state.sleep = None;
+        let now = (state.waiting.len() > BATCH_COMMANDS).then(Instant::now);
         if !only_full || state.load.is_full() {
             let mut batch = Load::default();
             while !batch.is_full() && batch.commands < most {
                 let Some(request) = state.waiting.pop_front() else { break };
                 let load = request.load();
-                batch = batch + load;
                 state.load = state.load - load;
+                if now.is_some_and(|now| request.due().is_some_and(|due| due <= now)) {
+                    late.push(request);
+                    continue;
+                }
+                batch = batch + load;
                 add(request);
             }
         }
         let mut ending = None;
         if state.waiting.is_empty() {
             ending = state.ending;
-            // A burst leaves no memory behind.
-            state.next_sweep = FIRST_SWEEP;
-            state.waiting.shrink_to(FIRST_SWEEP);
+            // Memory of a burst.
+            state.waiting.shrink_to(KEPT);
         }
         state.end_seen |= ending.is_some();
         ending
@@ -266,7 +280,33 @@ impl<T: Submit> SubmitQueue<T> {
         edit: impl FnOnce(&mut VecDeque<T>) -> R,
     ) -> (R, Option<Instant>) {
         let mut state = lock(&self.0);
-        (state.edit(others, edit), state.timer)
+        let begin = Instant::now();
+        let result = state.edit(others, edit);
+        let now = Instant::now();
+        state.timer = state.timer.map(|timer| timer.max(now + (now - begin) * EXPIRY_SHARE));
+        (result, state.timer)
+    }
+
+    /// A caller goes away without its reply. Its request is dropped at once, or together with others.
+    pub(crate) fn leave(&self) {
+        // Dropped after the lock is released: they may own what a program lent.
+        let mut unwanted = Vec::new();
+        let mut state = lock(&self.0);
+        state.gone += 1;
+        if state.gone < SWEEP.max(state.waiting.len() / 2) {
+            return;
+        }
+        state.gone = 0;
+        let timer = state.timer;
+        state.edit(timer, |waiting| {
+            for request in std::mem::take(waiting) {
+                if request.is_wanted() {
+                    waiting.push_back(request);
+                } else {
+                    unwanted.push(request);
+                }
+            }
+        });
     }
 
     /// There is no connection: requests that wait, and those that come, wait for so long at most. `None`: without limit.
@@ -342,32 +382,12 @@ impl<T: Submit> State<T> {
         Instant::now().checked_add(self.patience?)
     }
 
-    /// Takes out the requests whose callers have gone away, once twice as many wait as were left last time.
-    fn sweep(&mut self, unwanted: &mut Vec<T>) {
-        if self.waiting.len() < self.next_sweep {
-            return;
-        }
-        for request in std::mem::take(&mut self.waiting) {
-            if request.is_wanted() {
-                self.waiting.push_back(request);
-            } else {
-                unwanted.push(request);
-            }
-        }
-        self.load = total(&self.waiting);
-        self.next_sweep = FIRST_SWEEP.max(2 * self.waiting.len());
-    }
-
     fn edit<R>(&mut self, timer: Option<Instant>, edit: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
         let result = edit(&mut self.waiting);
-        self.load = total(&self.waiting);
+        self.load = self.waiting.iter().fold(Load::default(), |load, request| load + request.load());
         self.timer = timer.into_iter().chain(self.waiting.iter().filter_map(Submit::due)).min();
         result
     }
-}
-
-fn total<T: Submit>(waiting: &VecDeque<T>) -> Load {
-    waiting.iter().fold(Load::default(), |load, request| load + request.load())
 }
 
 /// The driver has something to do.

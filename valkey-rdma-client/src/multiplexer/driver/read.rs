@@ -9,7 +9,7 @@ use valkey_rdma_resp::{ProtocolError, Value};
 
 use super::Driver;
 use crate::error::LostCause;
-use crate::multiplexer::request::ReplySink;
+use crate::multiplexer::request::{ReplySink, Request};
 use crate::multiplexer::state::Push;
 
 /// The fewest replies delivered in one go. Of more, half of what is in flight is delivered: those callers send their
@@ -101,11 +101,16 @@ impl Driver {
             sink.fail(state.timed_out(deadline.limit, true));
         });
         let (expired, _) = self.queue.expire(now, next);
-        for request in expired {
-            state.counters.timed_out();
+        self.fail_late(expired);
+    }
+
+    /// Fails requests that have waited too long to be sent.
+    pub(super) fn fail_late(&self, late: Vec<Request>) {
+        for request in late {
+            self.state.counters.timed_out();
             let limit = request.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
             let may_have_run = request.may_have_run;
-            request.fail(state.timed_out(limit, may_have_run));
+            request.fail(self.state.timed_out(limit, may_have_run));
         }
     }
 }

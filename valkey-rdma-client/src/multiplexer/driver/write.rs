@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use valkey_rdma_transport::AnyStream;
 
 use super::{Driver, MAX_BATCHES_IN_FLIGHT, MAX_IN_FLIGHT};
+use crate::multiplexer::request::Request;
 use crate::multiplexer::submit::Load;
 use crate::resp::Commands;
 
@@ -79,11 +80,14 @@ impl Driver {
         let most = MAX_IN_FLIGHT.saturating_sub(self.in_flight.commands());
         let mut position = self.raw.write_buffer.pushed();
         let mut batch = Load::default();
-        let ending = self.queue.take(only_full, most, |request| {
+        let mut late = Vec::new();
+        let add = |request: Request| {
             batch = batch + request.load;
             position = self.in_flight.push(request, position);
-        });
+        };
+        let ending = self.queue.take(only_full, most, add, &mut late);
         self.ending = ending.or(self.ending);
+        self.fail_late(late);
         batch
     }
 
