@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::blocking::block;
 use super::streams::{INVALID_ID, ReadPlan, by_stream, entry_reply, id_reply, stream};
-use super::{Context, Entry, Failure, First, Outcome, Second, Streams, Write, count, row};
+use super::{Context, Entry, Failure, First, Outcome, Second, Streams, Write, container, count, row};
 use crate::args::{Options, integer, lowercase};
 use crate::store::{Database, Group, Pending, Stream, StreamId, keep};
 use valkey_rdma_server::Command;
@@ -14,7 +14,7 @@ use valkey_rdma_server::Reply;
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
     row("xack", -4, Write, First, "Acknowledges entries.", xack),
-    row("xgroup", -2, Write, Second, "CREATE, DESTROY, SETID, CREATECONSUMER and DELCONSUMER.", xgroup),
+    container("xgroup", -2, Write, Second, "CREATE, DESTROY, SETID, CREATECONSUMER and DELCONSUMER.", xgroup),
     row("xreadgroup", -7, Write, Streams, "Returns entries that no other consumer got, or waits for some.", xreadgroup),
 ];
 
