@@ -23,6 +23,7 @@ mod sorted_ranges;
 mod sorted_sets;
 mod stream_claims;
 mod stream_groups;
+mod stream_info;
 mod streams;
 mod strings;
 mod transactions;
@@ -105,6 +106,7 @@ const TABLES: &[(&str, &[Entry])] = &[
     ("sorted-set", sorted_sets::TABLE),
     ("stream", stream_claims::TABLE),
     ("stream", stream_groups::TABLE),
+    ("stream", stream_info::TABLE),
     ("stream", streams::TABLE),
     ("string", strings::TABLE),
     ("transactions", transactions::TABLE),
