@@ -162,17 +162,31 @@ pub struct Counters {
 
 impl Counters {
     pub(crate) fn add(&mut self, other: &Self) {
-        self.commands += other.commands;
-        self.batches += other.batches;
-        self.replies += other.replies;
-        self.pushes += other.pushes;
-        self.reads += other.reads;
-        self.in_flight += other.in_flight;
-        self.reconnects += other.reconnects;
-        self.retries += other.retries;
-        self.timeouts += other.timeouts;
-        self.driver_polls += other.driver_polls;
-        self.empty_driver_polls += other.empty_driver_polls;
+        // Without `..`: the compiler reports a counter that is missing here.
+        let Self {
+            commands,
+            batches,
+            replies,
+            pushes,
+            reads,
+            in_flight,
+            reconnects,
+            retries,
+            timeouts,
+            driver_polls,
+            empty_driver_polls,
+        } = *other;
+        self.commands += commands;
+        self.batches += batches;
+        self.replies += replies;
+        self.pushes += pushes;
+        self.reads += reads;
+        self.in_flight += in_flight;
+        self.reconnects += reconnects;
+        self.retries += retries;
+        self.timeouts += timeouts;
+        self.driver_polls += driver_polls;
+        self.empty_driver_polls += empty_driver_polls;
     }
 }
 
