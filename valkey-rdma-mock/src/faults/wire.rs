@@ -38,6 +38,18 @@ pub(super) fn window(message: &Message) -> Option<wire::XferMemory> {
     }
 }
 
+/// The feature bits of a question.
+pub(super) fn question_bits(message: &Message) -> Option<u64> {
+    match ControlMessage::decode(message) {
+        Ok(ControlMessage::GetServerFeature(features)) => Some(features.bits),
+        _ => None,
+    }
+}
+
+pub(super) fn set_feature_bits(message: &mut Message, bits: u64) {
+    message[24..].copy_from_slice(&bits.to_be_bytes());
+}
+
 pub(super) fn register(memory: wire::XferMemory) -> Message {
     ControlMessage::RegisterXferMemory(memory).encode()
 }

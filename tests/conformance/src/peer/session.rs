@@ -217,7 +217,12 @@ impl Session {
     /// Asks GetServerFeature and waits for the answer. The server works in order, so what it had to say to anything before
     /// is here when the answer is.
     pub async fn ask(&mut self, select: u16) -> Result<Features, Finding> {
-        self.say(ControlMessage::GetServerFeature(Features { select, bits: 0 })).await?;
+        self.ask_with(Features { select, bits: 0 }).await
+    }
+
+    /// As [`ask`](Self::ask), with feature bits in the question.
+    pub async fn ask_with(&mut self, question: Features) -> Result<Features, Finding> {
+        self.say(ControlMessage::GetServerFeature(question)).await?;
         while self.answers.is_empty() {
             self.take_next().await?;
         }
