@@ -20,7 +20,7 @@ fn eval(_context: &mut Context<'_>, _command: &Command) -> Outcome {
     Err(Failure::new("ERR this mock has no Lua: EVAL needs a real Valkey"))
 }
 
-/// What clients take as the sign to send the script itself.
+/// The error after which clients send the script itself.
 fn evalsha(_context: &mut Context<'_>, _command: &Command) -> Outcome {
     Err(Failure::new("NOSCRIPT No matching script."))
 }

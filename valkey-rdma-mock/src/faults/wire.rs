@@ -1,4 +1,4 @@
-//! Control messages as bytes, because a liar needs to write those that no codec would.
+//! Control messages as bytes. Faults need invalid messages, which the codec cannot encode.
 
 use valkey_rdma_transport::device::wire::{
     self, ControlMessage, MESSAGE_LEN, OPCODE_GET_SERVER_FEATURE, OPCODE_KEEPALIVE,
