@@ -303,7 +303,7 @@ def main():
                 wrong += reasons
         if ran < 8:
             wrong.append(f"only {ran} blocks were run")
-    print("\n".join(wrong) or f"{len(every)} pages: all blocks marked, {ran} run, all quoted texts, counters and names found")
+    print("\n".join(wrong) or f"{len(every)} pages: all blocks marked, {ran} run, all quoted texts, counters, names and paths found")
     sys.exit(bool(wrong))
 
 
