@@ -38,7 +38,7 @@ fn describe(stream: &Stream) -> Reply {
         entry.map_or(Reply::Null, |(id, fields)| entry_reply(id, fields))
     };
     let field = |name: &'static str, value| (Reply::bulk(name), value);
-    // Valkey's figures for a stream of at most 100 entries, which it keeps in one node. The mock has no radix tree.
+    // Valkey's figures for a stream that fits into one node: 100 entries, 4096 bytes. The mock has no radix tree.
     let (tree_keys, tree_nodes) = if stream.len() == 0 { (0, 1) } else { (1, 2) };
     Reply::Map(vec![
         field("length", count(stream.len())),
