@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks what the README and docs/ promise.
 
-usage: .ci/docs.py             rules below, quoted texts, counters, names
+usage: .ci/docs.py             rules below, quoted texts, counters, names, paths
        .ci/docs.py run DIR     also runs the `console` blocks, with the programs of DIR (target/debug)
 
 Every block names its language. A comment line directly before it says how it is checked:
@@ -173,6 +173,16 @@ def missing_functions():
                 yield f"ARCHITECTURE.md: {', '.join(files)}: no function {name}"
 
 
+def missing_paths():
+    """Files and folders that CONTRIBUTING.md names: from the top, or from a folder around another path of the same paragraph."""
+    page = pathlib.Path("CONTRIBUTING.md")
+    for paragraph in page.read_text().split("\n\n"):
+        names = re.findall(r"`((?:[\w-][\w.-]*/)+[\w.-]*|[\w-]+\.(?:rs|py|sh|md))`", paragraph)
+        full = [path for path in map(pathlib.Path, names) if path.exists()]
+        around = {pathlib.Path("."), *full, *(folder for path in full for folder in path.parents)}
+        yield from (f"{page}: no {name}" for name in names if not any((folder / name).exists() for folder in around))
+
+
 def missing_names():
     """`Type::name` in the pages, where Type has methods in a library, and no method, variant or field of that name."""
     listed = subprocess.check_output(["git", "ls-files", "valkey-rdma-*/src/*.rs"], text=True)
@@ -285,7 +295,7 @@ def main():
     every = {page: blocks(page) for page in pages()}
     for page in every:
         wrong += [f"{block.where}: {reason}" for block in every[page] if (reason := rules(block))]
-    wrong += [*missing_texts(), *missing_counters(), *missing_bugs(), *missing_names(), *missing_functions(), *broken_diagrams()]
+    wrong += [*missing_texts(), *missing_counters(), *missing_bugs(), *missing_names(), *missing_functions(), *missing_paths(), *broken_diagrams()]
     if sys.argv[1:2] == ["run"]:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             for count, reasons in pool.map(lambda page: run_page(every[page], sys.argv[2]), every):
@@ -293,7 +303,7 @@ def main():
                 wrong += reasons
         if ran < 8:
             wrong.append(f"only {ran} blocks were run")
-    print("\n".join(wrong) or f"{len(every)} pages: all blocks marked, {ran} run, all quoted texts, counters and names found")
+    print("\n".join(wrong) or f"{len(every)} pages: all blocks marked, {ran} run, all quoted texts, counters, names and paths found")
     sys.exit(bool(wrong))
 
 

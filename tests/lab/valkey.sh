@@ -6,7 +6,8 @@
 # usage: valkey.sh LAB
 set -euo pipefail
 . "$(dirname "$0")/packages.sh"
-lab=$1
+mkdir -p "$1"
+lab=$(readlink -f "$1")
 
 lines=(9.1 8.1)
 suites=(sid testing trixie)

@@ -131,3 +131,22 @@ fn every_conformance_case_has_a_unique_name_and_cites_a_clause_that_exists() {
         assert!(unknown.is_empty(), "cases that cite clauses which do not exist: {unknown:?}");
     }
 }
+
+#[test]
+fn the_page_of_the_conformance_suite_names_the_clauses_without_a_case() {
+    let page = fs::read_to_string(workspace().join("spec/conformance.md")).expect("the page is there");
+    let words: Vec<_> = page.split_whitespace().collect();
+    let page = words.join(" ");
+    let (_, list) = page.split_once("no conformance case: ").expect("a list of clauses without a case");
+    let list = list.split_once('.').expect("the list ends with a full stop").0;
+    let named: BTreeSet<_> = list.split(", ").map(str::to_owned).collect();
+    let server = server::cases().map(|case| case.clause);
+    let covered: BTreeSet<_> = server.chain(client::CASES.iter().map(|case| case.clause)).collect();
+    // Every client case checks C-3.
+    let without = clauses().into_iter().filter(|id| !covered.contains(id.as_str()) && id != "C-3");
+    assert_eq!(
+        named,
+        without.collect(),
+        "left: what spec/conformance.md names; right: the clauses without a case"
+    );
+}

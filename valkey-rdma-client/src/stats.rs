@@ -14,7 +14,7 @@ use crate::endpoint::Transport;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
-    /// What carries the bytes. Of a stream that the program made: what its endpoint says.
+    /// The transport. For a stream that the program supplied, the transport of its endpoint.
     pub transport: Transport,
     /// The server's address; `None` on a stream supplied by the caller.
     pub peer: Option<SocketAddr>,
@@ -156,23 +156,37 @@ pub struct Counters {
     pub timeouts: u64,
     /// Polls of the connection tasks while connected. Polls per batch show what waking them costs.
     pub driver_polls: u64,
-    /// Those polls that neither sent nor received anything.
+    /// Polls among `driver_polls` that neither sent nor received anything.
     pub empty_driver_polls: u64,
 }
 
 impl Counters {
     pub(crate) fn add(&mut self, other: &Self) {
-        self.commands += other.commands;
-        self.batches += other.batches;
-        self.replies += other.replies;
-        self.pushes += other.pushes;
-        self.reads += other.reads;
-        self.in_flight += other.in_flight;
-        self.reconnects += other.reconnects;
-        self.retries += other.retries;
-        self.timeouts += other.timeouts;
-        self.driver_polls += other.driver_polls;
-        self.empty_driver_polls += other.empty_driver_polls;
+        // Without `..`: the compiler reports a counter that is missing here.
+        let Self {
+            commands,
+            batches,
+            replies,
+            pushes,
+            reads,
+            in_flight,
+            reconnects,
+            retries,
+            timeouts,
+            driver_polls,
+            empty_driver_polls,
+        } = *other;
+        self.commands += commands;
+        self.batches += batches;
+        self.replies += replies;
+        self.pushes += pushes;
+        self.reads += reads;
+        self.in_flight += in_flight;
+        self.reconnects += reconnects;
+        self.retries += retries;
+        self.timeouts += timeouts;
+        self.driver_polls += driver_polls;
+        self.empty_driver_polls += empty_driver_polls;
     }
 }
 
@@ -180,9 +194,9 @@ impl Counters {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectionStatus {
-    /// Its purpose.
+    /// The connection's purpose.
     pub purpose: Purpose,
-    /// Its state.
+    /// The connection's state.
     pub state: State,
     /// Describes the connection, or the last one.
     pub info: Arc<ConnectionInfo>,
@@ -218,8 +232,8 @@ impl fmt::Display for ConnectionStatus {
     }
 }
 
-/// What the multiplexer counts, read as [`Counters`]. Timeouts are also counted by callers. Everything else is counted under the driver's lock or by the connection task
-/// while there is no driver, so it needs no atomic addition.
+/// The counters of a multiplexer, read as [`Counters`]. Callers count timeouts too, so timeouts need atomic additions. Everything else is
+/// counted under the driver's lock, or by the connection task while there is no driver: a load and a store are enough.
 #[derive(Default)]
 pub(crate) struct AtomicCounters {
     commands: AtomicU64,

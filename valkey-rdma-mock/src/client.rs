@@ -26,9 +26,9 @@ pub(super) struct Client {
     pub(super) protocol: Protocol,
     pub(super) database: usize,
     pub(super) authenticated: bool,
-    /// Clears with the next command: `ASKING`.
+    /// Set by `ASKING`, cleared by the next command.
     pub(super) asking: bool,
-    /// `READONLY`.
+    /// Set by `READONLY`.
     pub(super) readonly: bool,
     pub(super) name: Bytes,
     pub(super) library: Bytes,
@@ -64,9 +64,9 @@ pub(super) struct Transaction {
 pub(super) enum Replies {
     On,
     Off,
-    /// Not to the next command.
+    /// `SKIP`: the next command has no reply.
     SkipNext,
-    /// Not to this one.
+    /// The command after `SKIP`: it has no reply.
     Skip,
 }
 
@@ -117,7 +117,7 @@ impl Client {
         }
     }
 
-    /// Back to how it began. As in Valkey, the library's name and version stay: they belong to the connection.
+    /// Resets the client to its first state. As in Valkey, the library's name and version stay: they belong to the connection.
     pub(super) fn reset(&mut self, authenticated: bool) {
         self.protocol = Protocol::Resp2;
         self.database = 0;

@@ -1,8 +1,8 @@
 //! The commands of the mock, and how a command is found and run.
 //!
-//! **To add a command**: write its function in the file of its group (`fn(&mut Context, &Command) -> Outcome`, arguments
-//! already counted), and give it a row in the `TABLE` at the top of that file. Then a few lines in
-//! `tests/dialogues/`, whose replies come from a real Valkey (see `tests/dialogues.rs`).
+//! **To add a command**, follow the recipe in `CONTRIBUTING.md`. The function of a command has the type of [`Entry::run`]; its arguments
+//! are already counted. A command with subcommands, such as `CLIENT`, has a row made by [`container`], every other command one made
+//! by [`row`].
 
 mod blocking;
 mod client;
@@ -23,6 +23,7 @@ mod sorted_ranges;
 mod sorted_sets;
 mod stream_claims;
 mod stream_groups;
+mod stream_info;
 mod streams;
 mod strings;
 mod transactions;
@@ -52,6 +53,8 @@ struct Entry {
     arity: i64,
     kind: Kind,
     keys: Keys,
+    /// The first argument is a subcommand, which error texts name as well.
+    has_subcommands: bool,
     summary: &'static str,
     run: fn(&mut Context<'_>, &Command) -> Outcome,
 }
@@ -85,32 +88,34 @@ enum Keys {
 use Keys::{All, AllButLast, Counted, EverySecond, First, FirstTwo, None as NoKey, Second, Streams};
 use Kind::{Admin, Read, Write};
 
-/// All commands by name and in its order, with the group that `COMMAND DOCS` names.
+/// The tables of all files here, each with the group that `COMMAND DOCS` names.
+const TABLES: &[(&str, &[Entry])] = &[
+    ("connection", client::TABLE),
+    ("cluster", cluster::TABLE),
+    ("connection", connection::TABLE),
+    ("generic", expiry::TABLE),
+    ("scripting", functions::TABLE),
+    ("hash", hashes::TABLE),
+    ("generic", keys::TABLE),
+    ("list", list_pops::TABLE),
+    ("list", lists::TABLE),
+    ("pubsub", pubsub::TABLE),
+    ("server", server::TABLE),
+    ("set", sets::TABLE),
+    ("sorted-set", sorted_ranges::TABLE),
+    ("sorted-set", sorted_sets::TABLE),
+    ("stream", stream_claims::TABLE),
+    ("stream", stream_groups::TABLE),
+    ("stream", stream_info::TABLE),
+    ("stream", streams::TABLE),
+    ("string", strings::TABLE),
+    ("transactions", transactions::TABLE),
+];
+
+/// All commands, sorted by name, each with its group.
 static COMMANDS: LazyLock<IndexMap<&'static str, (&'static str, &'static Entry), RandomState>> =
     LazyLock::new(|| {
-        let groups = [
-            ("connection", client::TABLE),
-            ("cluster", cluster::TABLE),
-            ("connection", connection::TABLE),
-            ("generic", expiry::TABLE),
-            ("scripting", functions::TABLE),
-            ("hash", hashes::TABLE),
-            ("generic", keys::TABLE),
-            ("list", list_pops::TABLE),
-            ("list", lists::TABLE),
-            ("pubsub", pubsub::TABLE),
-            ("server", server::TABLE),
-            ("set", sets::TABLE),
-            ("sorted-set", sorted_ranges::TABLE),
-            ("sorted-set", sorted_sets::TABLE),
-            ("stream", stream_claims::TABLE),
-            ("stream", stream_groups::TABLE),
-            ("stream", streams::TABLE),
-            ("string", strings::TABLE),
-            ("transactions", transactions::TABLE),
-        ];
-        let rows =
-            groups.into_iter().flat_map(|(group, table)| table.iter().map(move |entry| (group, entry)));
+        let rows = TABLES.iter().flat_map(|(group, table)| table.iter().map(move |entry| (*group, entry)));
         let mut commands: IndexMap<_, _, _> =
             rows.map(|(group, entry)| (entry.name, (group, entry))).collect();
         commands.sort_keys();
@@ -240,17 +245,13 @@ impl Entry {
     /// The name in error texts: `client|list` for a command of subcommands.
     fn full_name(&self, command: &Command) -> String {
         match command.args().first() {
-            Some(subcommand) if CONTAINERS.contains(&self.name) => {
+            Some(subcommand) if self.has_subcommands => {
                 format!("{}|{}", self.name, lowercase(subcommand).as_str())
             }
             _ => self.name.to_owned(),
         }
     }
 }
-
-/// Commands whose first argument is a subcommand.
-const CONTAINERS: [&str; 9] =
-    ["client", "cluster", "command", "config", "debug", "function", "pubsub", "script", "xgroup"];
 
 const fn row(
     name: &'static str,
@@ -260,7 +261,19 @@ const fn row(
     summary: &'static str,
     run: fn(&mut Context<'_>, &Command) -> Outcome,
 ) -> Entry {
-    Entry { name, arity, kind, keys, summary, run }
+    Entry { name, arity, kind, keys, has_subcommands: false, summary, run }
+}
+
+/// A row of a command whose first argument is a subcommand, such as `CLIENT`.
+const fn container(
+    name: &'static str,
+    arity: i64,
+    kind: Kind,
+    keys: Keys,
+    summary: &'static str,
+    run: fn(&mut Context<'_>, &Command) -> Outcome,
+) -> Entry {
+    Entry { has_subcommands: true, ..row(name, arity, kind, keys, summary, run) }
 }
 
 impl Keys {
@@ -331,30 +344,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_is_found_by_its_name_in_any_case_and_stands_once() {
-        let rows: usize = COMMANDS.len();
-        let tables = [
-            client::TABLE,
-            cluster::TABLE,
-            connection::TABLE,
-            expiry::TABLE,
-            functions::TABLE,
-            hashes::TABLE,
-            keys::TABLE,
-            list_pops::TABLE,
-            lists::TABLE,
-            pubsub::TABLE,
-            server::TABLE,
-            sets::TABLE,
-            sorted_ranges::TABLE,
-            sorted_sets::TABLE,
-            stream_claims::TABLE,
-            stream_groups::TABLE,
-            streams::TABLE,
-            strings::TABLE,
-            transactions::TABLE,
-        ];
-        assert_eq!(tables.iter().map(|table| table.len()).sum::<usize>(), rows);
+    fn every_command_is_found_by_its_name_in_any_case_and_has_one_row() {
+        let mut names: Vec<_> =
+            TABLES.iter().flat_map(|(_, table)| table.iter().map(|entry| entry.name)).collect();
+        names.sort_unstable();
+        let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+        assert!(twice.is_empty(), "these commands have two rows: {twice:?}");
         for name in COMMANDS.keys() {
             assert_eq!(Entry::find(name.to_uppercase().as_bytes()).unwrap().name, *name);
         }

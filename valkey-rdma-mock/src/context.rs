@@ -1,4 +1,4 @@
-//! What a command's function gets.
+//! The argument of a command's function: shared state, and the client that runs the command.
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;

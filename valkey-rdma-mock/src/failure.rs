@@ -52,6 +52,15 @@ impl Failure {
         let subcommand = String::from_utf8_lossy(&subcommand[..subcommand.len().min(128)]);
         Self(format!("ERR unknown subcommand '{subcommand}'. Try {container} HELP.").into())
     }
+
+    /// Arguments that fit no form of a known subcommand. `container` is the command in upper case.
+    pub(super) fn wrong_subcommand_args(container: &str, subcommand: &[u8]) -> Self {
+        let subcommand = String::from_utf8_lossy(&subcommand[..subcommand.len().min(128)]);
+        Self(
+            format!("ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try {container} HELP.")
+                .into(),
+        )
+    }
 }
 
 /// The text of an error reply that the server library has made.

@@ -7,8 +7,8 @@ use tokio::net::TcpSocket;
 use tokio::task::yield_now;
 use valkey_rdma_server::BindError;
 
-/// TCP ports of a server that was killed, bound but not listened on. While the server is down, who connects is refused, and the
-/// system gives the ports to no other program, whose replies would be taken for those of the server.
+/// TCP ports of a server that was killed, bound but not listened on. While the server is down, connects are refused, and the
+/// system gives the ports to no other program. Clients would take that program for the server.
 #[derive(Default)]
 pub(crate) struct HeldPorts(Vec<HeldPort>);
 

@@ -44,6 +44,8 @@ use valkey_rdma_server::{Handler, Peer, Protocol, Transport};
 ///   command reads or writes.
 /// - `DEBUG SLEEP` is always enabled and takes at most an hour. There is one user, `default`. Of the settings only
 ///   `requirepass` and `proto-max-bulk-len` have an effect. Memory is not limited.
+/// - `XINFO STREAM` reports the radix tree of a stream of at most 100 entries and 4096 bytes, even if the stream is larger.
+///   `XINFO STREAM key FULL`, `XINFO GROUPS` and `XINFO CONSUMERS` fail.
 /// - Expired keys are removed when the next command runs. Their invalidations are sent then.
 /// - `SRANDMEMBER` with a negative count returns at most 1 048 576 items. A string has at most 512 MiB.
 pub struct Mock {

@@ -13,7 +13,7 @@ use valkey_rdma_server::Command;
 pub struct Received {
     /// The number of the connection: `CLIENT ID`.
     pub connection: u64,
-    /// When.
+    /// When it arrived.
     pub at: Instant,
     /// The command.
     pub command: Command,

@@ -1,4 +1,4 @@
-//! [`Rule`]: what a test wants a command to be answered with.
+//! [`Rule`]: a reply, an error or a lost connection that a test prepares for a command.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,8 +36,8 @@ pub(crate) enum Action {
 }
 
 impl Rule {
-    /// Matches only commands that have this argument next, byte for byte: the first `with` is about the first argument after the
-    /// name.
+    /// Matches only commands with this argument, byte for byte. The first `with` compares the first argument after the name, the next
+    /// one the second.
     pub fn with(self, arg: impl Into<Bytes>) -> Self {
         self.settings().args.push(arg.into());
         self
@@ -108,7 +108,7 @@ impl Settings {
 /// The rules of a mock.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    /// False while there is none, so that a command takes no lock.
+    /// False if there are no rules. Commands then take no lock.
     any: AtomicBool,
     rules: Mutex<Vec<Rule>>,
 }

@@ -32,15 +32,15 @@ pub(super) struct State {
     pub(super) member: Option<Member>,
     /// Messages that other nodes of the cluster must deliver, once no lock is held.
     pub(super) publications: Vec<Publication>,
-    /// The command that runs has changed the topology: the nodes must hear of it, once no lock is held.
+    /// The running command has changed the topology. The other nodes are notified once no lock is held.
     pub(super) topology_changed: bool,
-    /// When the command that runs began.
+    /// When the running command began.
     pub(super) now: Instant,
-    /// No command runs before this.
+    /// `DEBUG SLEEP`: no command runs before this time.
     pub(super) stalled_until: Option<Instant>,
     /// Clients with watched keys.
     pub(super) watchers: BTreeSet<u64>,
-    /// For commands that choose at random.
+    /// The random numbers of `SPOP`, `SRANDMEMBER` and `RANDOMKEY`.
     pub(super) random: fastrand::Rng,
     pub(super) clients_seen: u64,
     pub(super) commands_run: u64,
@@ -185,14 +185,14 @@ impl State {
     /// Tries again what `client` waits for.
     fn serve(&mut self, client: u64) {
         let Some(waiter) = self.waiters.get(client) else { return };
-        // A client that has gone must not take a value.
+        // A client that has disconnected must not take a value.
         let outcome = if waiter.answer.is_closed() {
             Err(Failure::SYNTAX)
         } else {
             (waiter.attempt)(&mut self.databases[waiter.database], &waiter.command)
         };
         let reply = match outcome {
-            // As in Valkey, a key of another type is as good as none.
+            // As in Valkey, a key of another type counts as absent.
             Ok(None) => return,
             Err(failure) if failure == Failure::WRONG_TYPE => return,
             Ok(Some(reply)) => reply,
@@ -207,7 +207,7 @@ impl State {
         if let Some(client) = self.clients.get_mut(&client) {
             client.blocked = false;
         }
-        // An error means that it has just gone.
+        // An error means that the client has just disconnected.
         let _ = waiter.answer.send(reply);
         true
     }

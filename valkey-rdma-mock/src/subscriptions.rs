@@ -21,7 +21,7 @@ pub(super) enum Channel {
 pub(super) struct Subscriptions([HashMap<Bytes, BTreeSet<u64>>; 3]);
 
 impl Subscriptions {
-    /// `true`: it did not listen to that before.
+    /// `true`: the subscription is new.
     pub(super) fn add(&mut self, kind: Channel, name: &Bytes, client: &mut Client) -> bool {
         let name = Bytes::copy_from_slice(name);
         self.0[kind as usize].entry(name.clone()).or_default().insert(client.id);
@@ -46,7 +46,7 @@ impl Subscriptions {
         }
     }
 
-    /// Ends all subscriptions to a shard channel, and says so to the subscribers.
+    /// Ends all subscriptions to a shard channel, and notifies the subscribers.
     pub(super) fn end(&mut self, channel: &Bytes, clients: &mut Clients) {
         for id in self.0[Channel::Shard as usize].remove(channel).unwrap_or_default() {
             let Some(client) = clients.get_mut(&id) else { continue };
@@ -61,7 +61,7 @@ impl Subscriptions {
         }
     }
 
-    /// Sends a message to all that listen and returns how many they are.
+    /// Sends a message to all subscribers, and returns their number.
     pub(super) fn publish(
         &self,
         kind: Channel,

@@ -28,7 +28,7 @@ impl Tracking {
         self.flushed = false;
     }
 
-    /// Forgets a client that has gone, and what it has read.
+    /// Removes a client that has disconnected, and the keys that it read.
     pub(crate) fn forget(&mut self, client: u64) {
         for key in self.read.remove(&client).unwrap_or_default() {
             let Some(readers) = self.readers.get_mut(&key) else { continue };
@@ -94,7 +94,7 @@ impl Tracking {
     }
 }
 
-/// RESP2 connections have no push messages: they hear nothing.
+/// RESP2 connections have no push messages, so they receive no invalidations.
 fn invalidate(client: &Client, keys: Reply) {
     if client.tracking && client.protocol == Protocol::Resp3 {
         client.pusher.push(Reply::Push(vec![Reply::bulk("invalidate"), keys]));

@@ -10,7 +10,7 @@ use crate::store::Database;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 
-/// Does what the command is for, or `None` if there is still nothing to do it with.
+/// Runs the command. `None`: its keys have no item yet.
 pub(super) type Attempt = fn(&mut Database, &Command) -> Result<Option<Reply>, Failure>;
 
 /// A blocked command.

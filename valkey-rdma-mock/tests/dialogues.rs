@@ -2,24 +2,26 @@
 //!
 //! The files in `tests/dialogues/` hold commands and the replies that a real valkey-server gave to them; `cargo test` runs
 //! the commands against the mock. With `VALKEY_RDMA_REAL_SERVER` set to the path of a valkey-server, or to the
-//! `host:port` of one without other clients, they are also run against that server, and the recorded replies are compared with its
-//! replies; with `VALKEY_RDMA_RECORD=1` as well, the replies in the files are replaced by what it says.
+//! `host:port` of one without other clients, the ignored test runs them against that server too, and compares the recorded replies with
+//! its replies. With `VALKEY_RDMA_RECORD=1` as well, that test writes the server's replies into the files.
+//! `VALKEY_RDMA_DIALOGUE=streams` limits both tests to the files whose names contain `streams`. `CONTRIBUTING.md` has the commands.
 //!
 //! ```text
-//! == a title                     connections and databases are new from here on
+//! == a title                     connections are new from here on, and databases are empty
 //! SET k v                        a command, as typed into valkey-cli
 //!   = +OK|                       its reply, `|` for a line end
 //! HGETALL h
 //!   2 *2|$1|f|$1|v|              the reply in RESP2
 //!   3 %1|$1|f|$1|v|              the reply in RESP3
 //! TTL k
-//!   =~ :#|                       every number is as good as `#`; also `2~` and `3~`
-//!   ! +why not|                  what the mock says instead, always with a comment that says why
+//!   =~ :#|                       `#` stands for any number; also `2~` and `3~`
+//! ~ TTL k                        a new command whose numbers differ from run to run: recording moves the `~` to the reply
+//!   ! +why not|                  the mock's own reply, always with a comment that gives the reason
 //! @b SUBSCRIBE news              on another connection than `a`
 //! @b/2                           reads two more replies or messages
 //! @b/blocks BLPOP list 0         has no reply yet, but the server has begun to wait
 //! @b/0 CLIENT REPLY OFF          has no reply
-//! @b/2 SUBSCRIBE x y             has two
+//! @b/2 SUBSCRIBE x y             has two replies
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -344,10 +346,9 @@ fn dialogues() -> Vec<Dialogue> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    // One family only, while writing it.
     let only = std::env::var("VALKEY_RDMA_DIALOGUE").unwrap_or_default();
-    paths.retain(|path| path.to_string_lossy().contains(&only));
-    assert!(!paths.is_empty());
+    paths.retain(|path| path.file_name().unwrap().to_string_lossy().contains(&only));
+    assert!(!paths.is_empty(), "no file of tests/dialogues/ has VALKEY_RDMA_DIALOGUE={only:?} in its name");
     paths.iter().map(|path| Dialogue::read(path)).collect()
 }
 

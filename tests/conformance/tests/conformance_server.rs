@@ -34,7 +34,7 @@ async fn the_mock_passes_every_case_and_takes_commands_while_replies_wait_c4() {
 
 /// The login takes bytes of both windows before the case begins. No verdict depends on that.
 #[tokio::test(start_paused = true)]
-async fn so_does_a_mock_that_asks_for_a_password() {
+async fn the_mock_with_a_password_passes_every_case() {
     for user in [None, Some("default".to_owned())] {
         let login = Login::new(user, "a secret".to_owned());
         all_passed(&suite(Mock::new().requirepass("a secret"), Some(login)).await);

@@ -20,6 +20,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("answer-opcode=1", "feature-answer", "clause F-3"),
     ("answer-select", "feature-answer", "selector"),
     ("answer-missing", "feature-answer", "nothing came"),
+    ("answer-echo", "feature-bits", "0xffffffffffffffff"),
     ("reserved", "register-first", "clause M-2"),
     ("message-length=31", "fill-exactly", "clause M-1"),
     ("opcode=9", "fill-exactly", "0x0009"),

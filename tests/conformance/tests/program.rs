@@ -131,7 +131,10 @@ async fn a_run_needs_a_case_that_ran_and_known_failures_are_enough() {
     std::fs::remove_file(baseline).expect("removed");
     assert_eq!(known.status.code(), Some(0), "{known:?}");
     assert_eq!(none.status.code(), Some(2), "{none:?}");
-    assert_eq!(String::from_utf8_lossy(&none.stderr), "error: nothing ran\n");
+    assert_eq!(
+        String::from_utf8_lossy(&none.stderr),
+        "error: no case was run: the lines above give the reason of each\n"
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::connection::{DEFAULT_USER, check_name, connection_id, is_plain};
-use super::{Admin, Context, Entry, Failure, NoKey, Outcome, count, row};
+use super::{Admin, Context, Entry, Failure, NoKey, Outcome, container, count};
 use crate::args::{Options, integer, lowercase};
 use crate::client::{Client, Replies};
 use valkey_rdma_server::Command;
@@ -11,7 +11,7 @@ use valkey_rdma_server::Reply;
 
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
-    row("client", -2, Admin, NoKey, "Shows and changes connections: ID, LIST, KILL, TRACKING, REPLY and others.", client),
+    container("client", -2, Admin, NoKey, "Shows and changes connections: ID, LIST, KILL, TRACKING, REPLY and others.", client),
 ];
 
 /// `CLIENT subcommand`

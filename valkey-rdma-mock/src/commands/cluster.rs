@@ -2,7 +2,7 @@
 
 mod describe;
 
-use super::{Admin, Context, Entry, Failure, NoKey, Outcome, bulks, count, row};
+use super::{Admin, Context, Entry, Failure, NoKey, Outcome, bulks, container, count, row};
 use crate::args::{integer, lowercase};
 use crate::membership::{Bus, Member, SLOTS, Slot, Topology, slot_of};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use valkey_rdma_server::Reply;
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
     row("asking", 1, Admin, NoKey, "Lets the next command use a slot that arrives.", asking),
-    row("cluster", -2, Admin, NoKey, "Describes the cluster, moves slots, fails over.", cluster),
+    container("cluster", -2, Admin, NoKey, "Describes the cluster, moves slots, fails over.", cluster),
     row("readonly", 1, Admin, NoKey, "Lets a replica answer reads.", readonly),
     row("readwrite", 1, Admin, NoKey, "Lets a replica redirect reads.", readwrite),
 ];

@@ -1,6 +1,6 @@
 //! Scripting commands. The mock has no interpreter: it refuses scripts, and functions return nil.
 
-use super::{Admin, Context, Counted, Entry, Failure, NoKey, Outcome, row};
+use super::{Admin, Context, Counted, Entry, Failure, NoKey, Outcome, container, row};
 use crate::args::lowercase;
 use valkey_rdma_resp::integer;
 use valkey_rdma_server::Command;
@@ -12,15 +12,15 @@ pub(super) const TABLE: &[Entry] = &[
     row("evalsha", -3, Admin, Counted(1), "Finds no script.", evalsha),
     row("fcall", -3, Admin, Counted(1), "Calls a function.", fcall),
     row("fcall_ro", -3, Admin, Counted(1), "Calls a function.", fcall),
-    row("function", -2, Admin, NoKey, "LOAD, DELETE and FLUSH. Functions return nil: the mock has no interpreter.", function),
-    row("script", -2, Admin, NoKey, "EXISTS and FLUSH; there are no scripts.", script),
+    container("function", -2, Admin, NoKey, "LOAD, DELETE and FLUSH. Functions return nil: the mock has no interpreter.", function),
+    container("script", -2, Admin, NoKey, "EXISTS and FLUSH; there are no scripts.", script),
 ];
 
 fn eval(_context: &mut Context<'_>, _command: &Command) -> Outcome {
     Err(Failure::new("ERR this mock has no Lua: EVAL needs a real Valkey"))
 }
 
-/// What clients take as the sign to send the script itself.
+/// The error after which clients send the script itself.
 fn evalsha(_context: &mut Context<'_>, _command: &Command) -> Outcome {
     Err(Failure::new("NOSCRIPT No matching script."))
 }

@@ -189,7 +189,7 @@ fn blmove(context: &mut Context<'_>, command: &Command) -> Outcome {
     ends(command)?;
     let timeout = seconds(&command.args()[4])?;
     if context.in_transaction {
-        // Which has another way to say that there is nothing.
+        // As in Valkey, the reply for no item is then that of `LMOVE`: a null, not a null array.
         return lmove(context, command);
     }
     block(context, command, &command.args()[..1], timeout, Reply::NullArray, try_lmove)

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use super::{Admin, Context, Entry, Failure, NoKey, Outcome, bulks, count, row};
+use super::{Admin, Context, Entry, Failure, NoKey, Outcome, bulks, container, count, row};
 use crate::args::lowercase;
 use crate::glob;
 use crate::membership::Publication;
@@ -19,7 +19,7 @@ use valkey_rdma_server::Reply;
 pub(super) const TABLE: &[Entry] = &[
     row("psubscribe", -2, Admin, NoKey, "Listens to channels that match patterns.", psubscribe),
     row("publish", 3, Admin, NoKey, "Sends a message to a channel.", publish),
-    row("pubsub", -2, Admin, NoKey, "Returns subscriptions: CHANNELS, NUMSUB, NUMPAT, SHARDCHANNELS, SHARDNUMSUB.", pubsub),
+    container("pubsub", -2, Admin, NoKey, "Returns subscriptions: CHANNELS, NUMSUB, NUMPAT, SHARDCHANNELS, SHARDNUMSUB.", pubsub),
     row("punsubscribe", -1, Admin, NoKey, "Stops listening to channels that match patterns.", punsubscribe),
     row("spublish", 3, Admin, NoKey, "Sends a message to a shard channel.", spublish),
     row("ssubscribe", -2, Admin, NoKey, "Listens to shard channels.", ssubscribe),

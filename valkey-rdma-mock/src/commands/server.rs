@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Admin, Context, Entry, Failure, NoKey, Outcome, count, introspection, row};
+use super::{Admin, Context, Entry, Failure, NoKey, Outcome, container, count, introspection, row};
 use crate::args::{integer, lowercase};
 use crate::config::memory as settings_memory;
 use crate::membership::{Member, OFFSET};
@@ -14,9 +14,9 @@ use valkey_rdma_server::Reply;
 
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
-    row("command", -1, Admin, NoKey, "Describes the commands.", introspection::command),
-    row("config", -2, Admin, NoKey, "Shows and changes settings.", config),
-    row("debug", -2, Admin, NoKey, "SLEEP stalls the whole server.", debug),
+    container("command", -1, Admin, NoKey, "Describes the commands.", introspection::command),
+    container("config", -2, Admin, NoKey, "Shows and changes settings.", config),
+    container("debug", -2, Admin, NoKey, "SLEEP stalls the whole server.", debug),
     row("info", -1, Admin, NoKey, "Returns information about the server.", introspection::info),
     row("role", 1, Admin, NoKey, "Returns the role.", role),
     row("time", 1, Admin, NoKey, "Returns the time.", time),

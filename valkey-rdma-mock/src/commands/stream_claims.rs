@@ -116,7 +116,7 @@ impl Claim<'_> {
         if self.just_id { id_reply(id) } else { entry_reply(id, fields) }
     }
 
-    /// Notes that the consumer has asked, and that it got something.
+    /// Updates the times of the consumer: seen now, and active now if it received entries.
     fn note(&self, group: &mut Group, claimed: &[Reply]) {
         consume(group, self.consumer, self.now);
         if let Some(consumer) = group.consumers.get_mut(self.consumer).filter(|_| !claimed.is_empty()) {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::blocking::block;
 use super::streams::{INVALID_ID, ReadPlan, by_stream, entry_reply, id_reply, stream};
-use super::{Context, Entry, Failure, First, Outcome, Second, Streams, Write, count, row};
+use super::{Context, Entry, Failure, First, Outcome, Second, Streams, Write, container, count, row};
 use crate::args::{Options, integer, lowercase};
 use crate::store::{Database, Group, Pending, Stream, StreamId, keep};
 use valkey_rdma_server::Command;
@@ -14,7 +14,7 @@ use valkey_rdma_server::Reply;
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
     row("xack", -4, Write, First, "Acknowledges entries.", xack),
-    row("xgroup", -2, Write, Second, "CREATE, DESTROY, SETID, CREATECONSUMER and DELCONSUMER.", xgroup),
+    container("xgroup", -2, Write, Second, "CREATE, DESTROY, SETID, CREATECONSUMER and DELCONSUMER.", xgroup),
     row("xreadgroup", -7, Write, Streams, "Returns entries that no other consumer got, or waits for some.", xreadgroup),
 ];
 
@@ -30,7 +30,7 @@ fn key_must_exist() -> Failure {
     )
 }
 
-/// Changes a group that must be there.
+/// Changes an existing group. `None`: no such key or group.
 pub(super) fn edit<R>(
     database: &mut Database,
     key: &[u8],
@@ -38,7 +38,7 @@ pub(super) fn edit<R>(
     change: impl FnOnce(&mut Stream, &mut Group) -> R,
 ) -> Result<Option<R>, Failure> {
     let done = database.edit(key, |stream: &mut Stream| {
-        // Taken out, so that the stream can be looked at meanwhile.
+        // Taken out, so that `change` can read the stream.
         let (name, mut content) = stream.groups.remove_entry(group)?;
         let result = change(stream, &mut content);
         stream.groups.insert(name, content);
@@ -220,8 +220,8 @@ fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>,
     Ok((!found.is_empty()).then(|| by_stream(found, command.is("xread3"))))
 }
 
-/// What the consumer has got already and not acknowledged; this counts as another delivery. Entries deleted since have no
-/// fields.
+/// Entries that the consumer has received and not acknowledged. Reading them counts as another delivery. Entries deleted since have
+/// no fields.
 fn history_of(
     stream: &Stream,
     group: &mut Group,

@@ -269,7 +269,7 @@ pub(super) fn range_end(text: &[u8]) -> Result<StreamId, Failure> {
 fn xread(context: &mut Context<'_>, command: &Command) -> Outcome {
     let mut plan = ReadPlan::parse(command, false)?;
     plan.check_balance("xread")?;
-    // What `$` and `+` mean is settled now, not when something comes.
+    // `$` and `+` are resolved now, not when an entry arrives.
     let database = context.database();
     let mut resolved: Vec<Bytes> = Vec::new();
     for (key, id) in plan.keys.iter().zip(plan.ids) {
@@ -324,7 +324,7 @@ pub(super) fn by_stream(found: Vec<(Reply, Reply)>, resp3: bool) -> Reply {
     Reply::Array(found.into_iter().map(|(key, entries)| Reply::Array(vec![key, entries])).collect())
 }
 
-/// What `XREAD` and `XREADGROUP` ask for.
+/// The parsed arguments of `XREAD` and `XREADGROUP`.
 pub(super) struct ReadPlan<'a> {
     pub(super) group: Option<(&'a Bytes, &'a Bytes)>,
     pub(super) no_ack: bool,

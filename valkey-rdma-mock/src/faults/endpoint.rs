@@ -40,6 +40,8 @@ pub(super) struct FaultyEndpoint {
     /// The peer's windows: the first, and the one now.
     peer_windows: Option<(XferMemory, XferMemory)>,
     last_register: Option<Message>,
+    /// The feature bits of the peer's last question.
+    question_bits: u64,
     late: Vec<(Instant, Message)>,
     stalled_until: Option<Instant>,
     /// Taken from the device and not yet given out.
@@ -63,6 +65,7 @@ impl FaultyEndpoint {
             receives: HashMap::new(),
             peer_windows: None,
             last_register: None,
+            question_bits: 0,
             late: Vec::new(),
             stalled_until: None,
             completions: VecDeque::new(),

@@ -52,6 +52,8 @@ pub enum Fault {
     AnswerOpcode,
     /// `answer-select`
     AnswerSelect,
+    /// `answer-echo`
+    AnswerEcho,
     /// `answer-missing`
     AnswerMissing,
     /// `stall`
@@ -198,6 +200,7 @@ pub(super) const TABLE: &[Entry] = &[
     entry(F::Reserved, "reserved", On::Message, "fills its reserved bytes with noise (legal)"),
     with("OPCODE", 0..=65535, entry(F::AnswerOpcode, "answer-opcode", On::Answer, "gives it this opcode")),
     entry(F::AnswerSelect, "answer-select", On::Answer, "gives it another selector"),
+    entry(F::AnswerEcho, "answer-echo", On::Answer, "copies the feature bits of the question into it"),
     entry(F::AnswerMissing, "answer-missing", On::Answer, "does not send it"),
     with("MS", 0..=DAY_MS, entry(F::Stall, "stall", On::Arrival, "takes no notice of anything for so long")),
     entry(F::ReceivesMissing, "receives-missing", On::Receives, "does not post them"),

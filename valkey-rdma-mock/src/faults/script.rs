@@ -37,8 +37,8 @@ impl Script {
         Self { rules, random: Rng::with_seed(seed), happened }
     }
 
-    /// The occasion has come up: what is to go wrong now, with its values. Who makes it so tells
-    /// [`happened`](Self::happened).
+    /// Counts an occasion. Returns the faults that must happen now, with their values. The caller calls [`happened`](Self::happened)
+    /// for each fault that takes effect.
     pub(super) fn strike(&mut self, occasion: Occasion) -> Vec<(Fault, u32)> {
         let mut struck = Vec::new();
         for (rule, seen) in &mut self.rules {
@@ -58,7 +58,7 @@ impl Script {
         struck
     }
 
-    /// Counts a fault that the peer gets to feel: not a lie that is the truth, nor one for which there was no room.
+    /// Counts a fault that the peer can notice. A fault that changed nothing, or found no room in the queue, does not count.
     pub(super) fn happened(&self, fault: Fault) {
         tracing::info!(fault = fault.name(), "went wrong on purpose");
         self.happened.fetch_add(1, Ordering::Relaxed);

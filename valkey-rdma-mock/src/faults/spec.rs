@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::fault::{Fault, TABLE};
 use super::script::{Rule, Script, When};
 
-/// What is to go wrong, and when. Clones share the count of what went wrong.
+/// Which faults must happen, and when. Clones share the count of faults that happened.
 ///
 /// The text is that of the [module](super).
 #[derive(Clone, Debug)]
@@ -72,8 +72,8 @@ impl Faults {
         self.seed
     }
 
-    /// How many faults have happened, over all connections: those that could be noticed. A length that is claimed to be what
-    /// it is does not count.
+    /// How many faults have happened, over all connections. Only faults that a peer can notice count: `register-length` with the true
+    /// length does not.
     pub fn happened(&self) -> u64 {
         self.happened.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Control messages as bytes, because a liar needs to write those that no codec would.
+//! Control messages as bytes. Faults need invalid messages, which the codec cannot encode.
 
 use valkey_rdma_transport::device::wire::{
     self, ControlMessage, MESSAGE_LEN, OPCODE_GET_SERVER_FEATURE, OPCODE_KEEPALIVE,
@@ -36,6 +36,18 @@ pub(super) fn window(message: &Message) -> Option<wire::XferMemory> {
         Ok(ControlMessage::RegisterXferMemory(memory)) => Some(memory),
         _ => None,
     }
+}
+
+/// The feature bits of a question.
+pub(super) fn question_bits(message: &Message) -> Option<u64> {
+    match ControlMessage::decode(message) {
+        Ok(ControlMessage::GetServerFeature(features)) => Some(features.bits),
+        _ => None,
+    }
+}
+
+pub(super) fn set_feature_bits(message: &mut Message, bits: u64) {
+    message[24..].copy_from_slice(&bits.to_be_bytes());
 }
 
 pub(super) fn register(memory: wire::XferMemory) -> Message {

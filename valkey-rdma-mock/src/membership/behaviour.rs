@@ -126,7 +126,7 @@ impl Behaviour {
         std::mem::take(&mut script.unheard)
     }
 
-    /// Keeps a message if the node is frozen. Returns false if the node hears it.
+    /// Keeps a message if the node is frozen. Returns false if the node receives it now.
     pub(crate) fn miss(&self, publication: &Publication) -> bool {
         let mut script = self.script();
         let frozen = *self.frozen.borrow();

@@ -110,7 +110,7 @@ impl Bus {
         }
     }
 
-    /// Ends the freezing of a node, which hears what was published meanwhile.
+    /// Ends the freezing of a node, which then receives the messages published meanwhile.
     pub(crate) fn thaw(&self, node: usize) {
         for publication in self.behaviours[node].thaw() {
             self.deliver(node, &publication);

@@ -22,7 +22,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) readonly: bool,
 }
 
-/// Who runs it.
+/// Where the command runs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     This,
@@ -73,7 +73,7 @@ pub(crate) fn route(
     if owner == me || served_here { Destination::This } else { Destination::Moved(slot, owner) }
 }
 
-/// The error that sends a client elsewhere. `None`: it need not go.
+/// The error that redirects a client. `None`: this node runs the command.
 pub(crate) fn redirection(destination: Destination, topology: &Topology) -> Option<Failure> {
     let (code, slot, node) = match destination {
         Destination::This => return None,

@@ -1,4 +1,4 @@
-//! Who is in the cluster, and which node serves which slot. A value: each change makes a new one.
+//! The nodes of the cluster, and which node serves which slot. Readers hold a snapshot; a change makes a new one.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

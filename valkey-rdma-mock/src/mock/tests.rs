@@ -42,7 +42,7 @@ fn caller() -> Caller {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_go_when_their_time_has_come() {
+async fn keys_are_removed_when_they_expire() {
     let mut caller = caller();
     for (set, millis) in [("SET k v EX 10", 10_000), ("SET k v PX 1500", 1500)] {
         assert_eq!(caller.call(set).await, Reply::OK);
@@ -56,7 +56,7 @@ async fn keys_go_when_their_time_has_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_left_is_told() {
+async fn ttl_returns_the_time_left() {
     let mut caller = caller();
     caller.call("SET k v").await;
     assert_eq!(caller.call("PTTL k").await, Reply::Integer(-1));
@@ -83,7 +83,7 @@ async fn overwriting_ends_an_expiry_and_keepttl_and_incr_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expire_heeds_its_conditions() {
+async fn expire_applies_its_conditions() {
     let mut caller = caller();
     caller.call("SET k v").await;
     for (command, changed) in [
@@ -147,7 +147,7 @@ async fn a_wait_ends_when_its_time_is_up() {
 }
 
 #[tokio::test]
-async fn who_left_while_waiting_takes_nothing() {
+async fn a_client_that_disconnects_while_it_waits_takes_nothing() {
     let mock = Arc::new(Mock::new());
     let mut waiter = Caller::new(&mock);
     let waiting = tokio::spawn(async move { waiter.call("BLPOP l 0").await });
@@ -224,7 +224,7 @@ async fn a_client_killed_while_it_waits_takes_nothing() {
 }
 
 #[tokio::test]
-async fn keys_read_by_those_who_have_gone_are_not_remembered() {
+async fn tracking_forgets_the_keys_of_a_disconnected_client() {
     let mock = Arc::new(Mock::new());
     let (mut stays, mut goes) = (Caller::new(&mock), Caller::new(&mock));
     for caller in [&mut stays, &mut goes] {

@@ -14,7 +14,7 @@ pub(crate) struct StreamId {
     pub(crate) seq: u64,
 }
 
-/// Names and values of one entry, in turn.
+/// Field names and values of one entry, alternating.
 pub(crate) type Fields = Vec<Bytes>;
 
 /// Entries in the order of their ids.
@@ -40,7 +40,7 @@ pub(crate) struct Group {
 /// One consumer of a group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Consumer {
-    /// Milliseconds since 1970 when it last asked, and last got something.
+    /// Milliseconds since 1970 when it last read, and when it last received entries.
     pub(crate) seen: i64,
     pub(crate) active: Option<i64>,
 }
@@ -140,7 +140,7 @@ impl Stream {
 
     /// Removes the oldest entry.
     pub(crate) fn remove_first(&mut self) -> bool {
-        // Trimming is not deleting: it leaves no tombstone.
+        // As in Valkey, trimming does not change `max_deleted`.
         if self.entries.pop_first().is_none() {
             return false;
         }
@@ -148,7 +148,7 @@ impl Stream {
         true
     }
 
-    /// Says that something beside the entries has changed: groups, ids.
+    /// Marks the stream as changed, for changes of groups and ids.
     pub(crate) fn touch(&mut self) {
         self.changes += 1;
     }

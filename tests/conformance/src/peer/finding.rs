@@ -10,7 +10,7 @@ use valkey_rdma_transport::TransportError;
 pub enum Finding {
     /// The other side did something else than it must.
     Failed(String),
-    /// The case could not be brought about, so it says nothing about the other side.
+    /// The situation that the case needs did not arise, so the case shows nothing about the other side.
     NotRun(String),
 }
 

@@ -72,7 +72,7 @@ impl Session {
         .await
     }
 
-    /// Registers `len` more bytes of memory, which the next [`offer`](Self::offer) is about.
+    /// Pins `len` more bytes of memory as the window that the next [`offer`](Self::offer) offers.
     pub fn change_window(&mut self, len: u32) -> Result<(), Finding> {
         let window = self.peer.window(len)?;
         self.windows.push(window);
@@ -150,7 +150,7 @@ impl Session {
             self.peer.write_imm(addr, key, now, now.len() as u32).await?;
             self.wrote(now.len() as u32);
             bytes = later;
-            // What has come meanwhile does not pile up.
+            // Takes what has arrived meanwhile, so that it does not pile up.
             while let Some(seen) = self.peer.glance()? {
                 self.take(seen).await?;
             }
@@ -214,10 +214,15 @@ impl Session {
         Ok(())
     }
 
-    /// Asks GetServerFeature and waits for the answer. The server works in order, so what it had to say to anything before
-    /// is here when the answer is.
+    /// Asks GetServerFeature and waits for the answer. The server works in order: its replies to everything before have
+    /// arrived when the answer arrives.
     pub async fn ask(&mut self, select: u16) -> Result<Features, Finding> {
-        self.say(ControlMessage::GetServerFeature(Features { select, bits: 0 })).await?;
+        self.ask_with(Features { select, bits: 0 }).await
+    }
+
+    /// As [`ask`](Self::ask), with feature bits in the question.
+    pub async fn ask_with(&mut self, question: Features) -> Result<Features, Finding> {
+        self.say(ControlMessage::GetServerFeature(question)).await?;
         while self.answers.is_empty() {
             self.take_next().await?;
         }

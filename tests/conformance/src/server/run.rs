@@ -91,8 +91,8 @@ impl<'a> Runner<'a> {
         Record::new(case, result.into(), self.context.transcript.lines(), start.elapsed())
     }
 
-    /// Starts the server, if the suite has to, and connects to it. What the server does on that connection is left to
-    /// the cases.
+    /// Starts the server, if the suite has to, and connects to it. The cases test what the server does on that
+    /// connection.
     async fn reach(&mut self) -> Result<(), String> {
         if let Some(command) = &self.options.spawn {
             let server = Spawned::start(
@@ -110,7 +110,7 @@ impl<'a> Runner<'a> {
         self.check_login().await
     }
 
-    /// Fails if the server refuses the login, or asks for one and there is none. All else is left to the cases.
+    /// Fails if the server refuses the login, or asks for one and there is none. The cases test everything else.
     async fn check_login(&mut self) -> Result<(), String> {
         let target = &self.options.target;
         let first_reply = async {

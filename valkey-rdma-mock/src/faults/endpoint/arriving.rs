@@ -67,9 +67,12 @@ impl FaultyEndpoint {
                 room.copy_from_slice(&wire::keepalive());
             });
             len = MESSAGE_LEN as u32;
-        } else if let Some(memory) = message.try_into().ok().and_then(|message| wire::window(&message)) {
-            let first = self.peer_windows.map_or(memory, |(first, _)| first);
-            self.peer_windows = Some((first, memory));
+        } else if let Ok(message) = message.try_into() {
+            if let Some(memory) = wire::window(&message) {
+                let first = self.peer_windows.map_or(memory, |(first, _)| first);
+                self.peer_windows = Some((first, memory));
+            }
+            self.question_bits = wire::question_bits(&message).unwrap_or(self.question_bits);
         }
         Outcome::Received { len }
     }

@@ -41,6 +41,7 @@ impl FaultyEndpoint {
                 Fault::Reserved => self.script.noise(wire::reserved(&mut message)),
                 Fault::AnswerOpcode => wire::set_opcode(&mut message, value as u16),
                 Fault::AnswerSelect => message[2] ^= 0xff,
+                Fault::AnswerEcho => wire::set_feature_bits(&mut message, self.question_bits),
                 _ => {}
             }
             // What is not sent cannot be wrong.

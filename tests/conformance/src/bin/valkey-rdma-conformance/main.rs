@@ -110,7 +110,7 @@ async fn test<C>(
         return Ok(ExitCode::from(Interrupt::EXIT_STATUS));
     }
     if !report::any_ran(&records) {
-        return Err("nothing ran".to_owned());
+        return Err("no case was run: the lines above give the reason of each".to_owned());
     }
     Ok(if report::all_well(&records) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
