@@ -5,7 +5,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use bytes::{BufMut, Bytes};
@@ -23,6 +23,8 @@ pub(crate) struct Lendable {
     len: u32,
     /// By the address of its first byte, and a number: what may be sent in place.
     lent: Mutex<BTreeMap<(usize, u64), Entry>>,
+    /// Length of the longest value that was ever lent.
+    longest: AtomicUsize,
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
@@ -52,7 +54,13 @@ pub(crate) struct PinnedSlice {
 impl SendMemory {
     /// Memory of `len` bytes from address `start` on, known to writers until it is dropped. `owner` keeps it where it is.
     pub(crate) fn new(start: usize, len: u32, owner: Arc<dyn Any + Send + Sync>) -> Self {
-        let memory = Arc::new(Lendable { start, len, lent: Mutex::default(), _owner: owner });
+        let memory = Arc::new(Lendable {
+            start,
+            len,
+            lent: Mutex::default(),
+            longest: AtomicUsize::new(0),
+            _owner: owner,
+        });
         let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, memory| memory.strong_count() > 0);
         known.insert(start, Arc::downgrade(&memory));
@@ -89,6 +97,7 @@ impl SendMemory {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let key = (value.as_ptr().addr(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let len = value.len();
+        self.0.longest.fetch_max(len, Ordering::Relaxed);
         let lent = Arc::new(Lent { bytes: value, memory: self.clone(), key });
         lock(&self.0.lent).insert(key, Entry { len, value: Arc::downgrade(&lent) });
         Bytes::from_owner(LentBytes(lent))
@@ -100,8 +109,10 @@ impl SendMemory {
         let holder = {
             let lent = lock(&self.0.lent);
             let before = lent.range(..=(start, u64::MAX)).rev();
-            // Values on loan are few, and seldom overlap.
+            // Values seldom overlap: the first one is nearly always the last that is looked at.
+            let longest = self.0.longest.load(Ordering::Relaxed);
             before
+                .take_while(|((first, _), _)| end - first <= longest)
                 .filter(|((first, _), entry)| end <= first + entry.len)
                 .find_map(|(_, entry)| entry.value.upgrade())
         }?;

@@ -38,11 +38,12 @@ impl Outputs {
         ];
         for (flag, path) in files {
             let Some(path) = path else { continue };
-            if let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == path) {
+            let whole = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+            if let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == whole) {
                 let reason = format!("{other} and {flag} would write the same file: {}", path.display());
                 return Err(Instead::Refuse(reason));
             }
-            taken.push((flag, path.clone()));
+            taken.push((flag, whole));
             reserved.push(ReservedFile::new(&path).map_err(|error| {
                 Instead::Refuse(format!("{flag}: {} cannot be written: {error}", path.display()))
             })?);

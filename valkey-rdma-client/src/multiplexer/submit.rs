@@ -21,8 +21,8 @@ use crate::sync::{Mutex, MutexGuard, lock};
 pub(crate) const SWEEP: usize = 64;
 /// An idle queue keeps memory for this number of requests.
 const KEPT: usize = 1024;
-/// The search for requests that are late takes one part in so many of the driver's time at most.
-const EXPIRY_SHARE: u32 = 10;
+/// After a search for late requests, this many times its duration pass before the next.
+const SEARCH_APART: u32 = 10;
 
 /// A batch of this many commands is full. The server executes a whole batch before it writes any reply, so in larger
 /// batches the first command only waits longer.
@@ -283,7 +283,7 @@ impl<T: Submit> SubmitQueue<T> {
         let begin = Instant::now();
         let result = state.edit(others, edit);
         let now = Instant::now();
-        state.timer = state.timer.map(|timer| timer.max(now + (now - begin) * EXPIRY_SHARE));
+        state.timer = state.timer.map(|timer| timer.max(now + (now - begin) * SEARCH_APART));
         (result, state.timer)
     }
 

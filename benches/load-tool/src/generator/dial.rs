@@ -170,6 +170,7 @@ pub(crate) async fn dial_client(target: &Target) -> Result<Client, DialError> {
 async fn dial_tracked(target: &Target) -> Result<Client, DialError> {
     let (endpoint, config) = (&target.endpoint, plain());
     let client = match dial(target).await? {
+        // The client knows this type: it sends large values from where they are.
         AnyStream::Device(stream) => Client::from_stream_with(stream, endpoint, &config).await,
         stream => Client::from_stream_with(stream, endpoint, &config).await,
     };
