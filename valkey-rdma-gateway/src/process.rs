@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::descriptors;
 
-/// Linux tells the number since 6.2. Before, the list must be read, which takes milliseconds where there are 10 000.
+/// Linux returns the number since 6.2. Before, the list must be read, which takes milliseconds where there are 10 000.
 fn open_descriptors() -> Option<u64> {
     const LIST: &str = "/proc/self/fd";
     match fs::metadata(LIST).ok()?.len() {
