@@ -1,7 +1,9 @@
-/* What a connected process may do: block signals, fork, close twice, ask. Prints one line if all is well.
+/* What a connected process may do: block signals, fork (also while its threads connect), close twice, ask. Prints one line if all is well.
  *
- * usage: process signals|fork|close|describe URL */
+ * usage: process signals|fork|storm|close|describe URL */
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +75,40 @@ static void forks(const char *url) {
     puts("both are connected");
 }
 
+static atomic_int stop;
+
+static void *connects(void *url) {
+    while (!stop)
+        if (valkey_rdma_close(connected(url)) < 0)
+            fail("close");
+    return NULL;
+}
+
+/* Whatever the threads of the parent do at the moment of the fork, the child can connect. */
+static void storm(char *url) {
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++)
+        if (pthread_create(&threads[i], NULL, connects, url) != 0)
+            fail("thread");
+    for (int i = 0; i < 300; i++) {
+        int status;
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(30);
+            int own = connected(url);
+            if (valkey_rdma_close(own) < 0)
+                fail("close");
+            _exit(0);
+        }
+        if (waitpid(child, &status, 0) < 0 || status != 0)
+            fail("child");
+    }
+    stop = 1;
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    puts("all children have connected");
+}
+
 /* The second close fails, and ends nothing. */
 static void closes(const char *url) {
     int fd = connected(url);
@@ -99,6 +135,8 @@ int main(int argc, char **argv) {
         signals(argv[2]);
     else if (strcmp(argv[1], "fork") == 0)
         forks(argv[2]);
+    else if (strcmp(argv[1], "storm") == 0)
+        storm(argv[2]);
     else if (strcmp(argv[1], "describe") == 0)
         describes(argv[2]);
     else

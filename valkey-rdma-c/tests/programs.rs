@@ -50,18 +50,24 @@ fn printed(output: &Output) -> String {
     text(&output.stdout)
 }
 
-/// A mock in a process of its own thread, and its URL.
+/// A mock in a thread of its own, and its URL.
 fn with_mock(run: impl FnOnce(&str)) {
+    with_urls(|emulated, _| run(emulated));
+}
+
+/// The same, with its URL for TCP beside it.
+fn with_urls(run: impl FnOnce(&str, &str)) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads");
     let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let starting = async {
         let config = TransportConfig::default();
-        Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, &config).start().await
+        Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, &config).tcp(any).start().await
     };
     let server = runtime.block_on(starting).expect("the mock");
-    let url = server.urls().next().expect("a URL").to_string();
-    run(&url);
+    let urls: Vec<_> = server.urls().collect();
+    let url = |scheme| urls.iter().find(|url| url.starts_with(scheme)).expect("a URL");
+    run(url("emulated"), url("valkey"));
     runtime.block_on(server.shutdown());
 }
 
@@ -91,6 +97,14 @@ fn signals_are_for_the_program() {
 #[test]
 fn a_forked_child_connects_itself() {
     with_mock(|url| assert_eq!(printed(&c("process", &["fork", url])), "both are connected\n"));
+}
+
+#[test]
+fn children_forked_while_threads_connect_can_connect() {
+    // Not over the emulated device, whose directories children inherit.
+    with_urls(|_, tcp| {
+        assert_eq!(printed(&c("process", &["storm", tcp])), "all children have connected\n");
+    });
 }
 
 #[test]

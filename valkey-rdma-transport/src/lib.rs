@@ -55,6 +55,7 @@ mod error;
 mod in_place;
 mod limiter;
 mod listener;
+mod per_process;
 mod polling;
 pub mod raw;
 mod send_region;
