@@ -166,16 +166,20 @@ fn ends() -> io::Result<&'static Mutex<Ends>> {
     ENDS.get()
 }
 
-/// Copies between a byte stream and a socket whose other end a program has, until both have ended. Must run inside a runtime of tokio's.
-/// [`over`] does this on the background thread.
+/// Copies between a byte stream and a socket whose other end a program has, until both have ended. [`over`] does this on the
+/// background thread.
 ///
 /// What the program does not read because it has closed its end is dropped. What it has written before is delivered.
 ///
 /// # Errors
 /// Those of the stream. What was written may be lost then.
 ///
+/// # Panics
+/// Outside a runtime of tokio's that has I/O enabled.
+///
 /// # Cancel safety
-/// Dropping the future closes both.
+/// Dropping the future closes both. Where a forked child has inherited the socket, the program sees its end only when the child ends
+/// too.
 pub async fn pump(socket: UnixStream, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     let mut program = Program::new(socket)?;
     let copied = tokio::io::copy_bidirectional_with_sizes(&mut program, &mut stream, BUFFER, BUFFER).await;
