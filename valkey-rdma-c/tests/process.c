@@ -1,6 +1,6 @@
-/* What a connected process may do: block signals, fork (also while its threads connect), close twice, ask. Prints one line if all is well.
+/* What a connected process may do: block signals, fork (also while its threads connect, or with a listener), close twice, ask. Prints one line if all is well.
  *
- * usage: process signals|fork|storm|close|describe URL */
+ * usage: process signals|fork|storm|listen|close|describe URL */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -109,6 +109,55 @@ static void storm(char *url) {
     puts("all children have connected");
 }
 
+static valkey_rdma_listener *listener;
+static int accepting[2];
+
+static void *accepts(void *unused) {
+    for (int i = 0; i < 2; i++) {
+        int fd = valkey_rdma_accept(listener);
+        if (fd < 0)
+            fail("accept");
+        close(fd);
+        if (write(accepting[1], "", 1) != 1)
+            fail("pipe");
+    }
+    return unused;
+}
+
+/* A child cannot accept from the listener of its parent, and closing it there does not end it here. */
+static void inherits(const char *url) {
+    /* Over sockets, which both processes have: not from memory to memory. */
+    char peer[100], accepted;
+    int status;
+    pthread_t thread;
+    listener = valkey_rdma_listen(url);
+    if (!listener)
+        fail("listen");
+    snprintf(peer, sizeof peer, "emulated://127.0.0.1:%d?device=tcp", valkey_rdma_listener_port(listener));
+    if (pipe(accepting) < 0 || pthread_create(&thread, NULL, accepts, NULL) != 0)
+        fail("thread");
+    int first = connected(peer);
+    /* From here the thread waits for the second. */
+    if (read(accepting[0], &accepted, 1) != 1)
+        fail("pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        if (valkey_rdma_accept(listener) >= 0 || !strstr(valkey_rdma_last_error(), "forked"))
+            fail("accept of the parent's");
+        valkey_rdma_listener_close(listener);
+        _exit(0);
+    }
+    if (waitpid(child, &status, 0) < 0 || status != 0)
+        fail("child");
+    int second = connected(peer);
+    pthread_join(thread, NULL);
+    close(first);
+    close(second);
+    valkey_rdma_listener_close(listener);
+    puts("the parent listens");
+}
+
 /* The second close fails, and ends nothing. */
 static void closes(const char *url) {
     int fd = connected(url);
@@ -137,6 +186,8 @@ int main(int argc, char **argv) {
         forks(argv[2]);
     else if (strcmp(argv[1], "storm") == 0)
         storm(argv[2]);
+    else if (strcmp(argv[1], "listen") == 0)
+        inherits(argv[2]);
     else if (strcmp(argv[1], "describe") == 0)
         describes(argv[2]);
     else

@@ -108,6 +108,14 @@ fn children_forked_while_threads_connect_can_connect() {
 }
 
 #[test]
+fn a_listener_belongs_to_the_process_that_made_it() {
+    assert_eq!(
+        printed(&c("process", &["listen", "emulated://127.0.0.1:0?device=tcp"])),
+        "the parent listens\n"
+    );
+}
+
+#[test]
 fn closing_twice_is_an_error() {
     with_mock(|url| {
         let error = printed(&c("process", &["close", url]));
