@@ -9,14 +9,20 @@ use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 /// A folder where the library of this build is installed, as a packager does it.
 fn installed() -> &'static Path {
     static INSTALLED: LazyLock<PathBuf> = LazyLock::new(|| {
-        let test = std::env::current_exe().expect("a test has a path");
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("installed");
-        let mut install = Command::new(here("install.sh"));
-        install.arg(test.parent().expect("a file is in a folder")).arg(&folder);
-        printed(&install.env_remove("DESTDIR").env_remove("LIBDIR").output().expect("a shell"));
+        printed(&install(&folder).output().expect("a shell"));
         folder
     });
     &INSTALLED
+}
+
+/// Installs the library of this build.
+fn install(prefix: &Path) -> Command {
+    let test = std::env::current_exe().expect("a test has a path");
+    let mut install = Command::new(here("install.sh"));
+    install.arg(test.parent().expect("a file is in a folder")).arg(prefix);
+    install.env_remove("DESTDIR").env_remove("LIBDIR");
+    install
 }
 
 fn here(file: &str) -> PathBuf {
@@ -149,6 +155,23 @@ fn packagers_find_the_library() {
             Some(concat!("libvalkey_rdma.so.", env!("CARGO_PKG_VERSION")))
         );
     }
+    let package = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("package");
+    for (libdir, folder, in_config) in
+        [("/usr/lib64", "usr/lib64", "/usr/lib64"), ("lib/arch", "usr/lib/arch", "${prefix}/lib/arch")]
+    {
+        // What an earlier run of this test has left would hide what this one does not install.
+        let _ = std::fs::remove_dir_all(&package);
+        let mut packaging = install(Path::new("/usr"));
+        printed(&packaging.env("DESTDIR", &package).env("LIBDIR", libdir).output().expect("a shell"));
+        let folder = package.join(folder);
+        assert!(folder.join("libvalkey_rdma.so").exists(), "{libdir}");
+        let config = std::fs::read_to_string(folder.join("pkgconfig/valkey_rdma.pc")).expect("installed");
+        assert!(config.contains(&format!("prefix=/usr\nlibdir={in_config}\n")), "{config}");
+    }
+    let refused = install(Path::new("usr")).env("DESTDIR", &package).output().expect("a shell");
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{error}");
+    assert!(error.contains("absolute path, such as /usr, and is usr"), "{error}");
 }
 
 #[test]
