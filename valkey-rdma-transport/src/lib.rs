@@ -59,7 +59,7 @@ mod per_process;
 mod polling;
 pub mod raw;
 mod send_region;
-mod signals;
+pub mod signals;
 mod stats;
 mod stream;
 mod sync;

@@ -22,12 +22,8 @@ pub(crate) fn handle() -> io::Result<Handle> {
     if let Some(handle) = &*reactor {
         return Ok(handle.clone());
     }
-    let mut builder = Builder::new_current_thread();
-    // The threads that resolve names.
-    builder.enable_all().on_thread_start(|| {
-        signals::block();
-    });
-    let runtime = builder.build()?;
+    // Its own threads resolve names.
+    let runtime = signals::runtime(Builder::new_current_thread().enable_all())?;
     let handle = runtime.handle().clone();
     let thread = thread::Builder::new().name("valkey-rdma".to_owned());
     signals::blocked(|| thread.spawn(move || runtime.block_on(std::future::pending::<()>())))?;
