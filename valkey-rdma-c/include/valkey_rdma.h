@@ -8,7 +8,7 @@
  * valkey://host:port (TCP). Options follow as ?device=NAME&gid=INDEX&timeout=5s&fallback=tcp, as for the Rust client.
  *
  * Threads: every function may be called from any thread. A background thread copies between the socket pairs and the RDMA
- * connections. It starts with the first call, blocks all signals, and lives as long as the process.
+ * connections. It starts with the first valkey_rdma_connect or valkey_rdma_listen, blocks all signals, and lives as long as the process.
  *
  * Failures: the descriptor of a lost connection reads as end of file. Writing to it fails with EPIPE, though not always the first time,
  * as on any socket (and raises SIGPIPE, unless the program ignores it or sends with MSG_NOSIGNAL). After valkey_rdma_close,
@@ -16,7 +16,8 @@
  *
  * Forks: a descriptor that a child inherits belongs to the parent. The child should close(2) it, because the connection ends only when
  * all copies are closed. It may make connections of its own over TCP; over RDMA it may not if its parent has used RDMA before
- * the fork. */
+ * the fork. A listener belongs to the parent too: in the child, valkey_rdma_accept fails, and valkey_rdma_listener_close does nothing.
+ */
 #ifndef VALKEY_RDMA_H
 #define VALKEY_RDMA_H
 

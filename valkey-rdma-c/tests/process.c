@@ -1,7 +1,9 @@
-/* What a connected process may do: block signals, fork, close twice, ask. Prints one line if all is well.
+/* What a connected process may do: block signals, fork (also while its threads connect, or with a listener), close twice, ask. Prints one line if all is well.
  *
- * usage: process signals|fork|close|describe URL */
+ * usage: process signals|fork|storm|listen|close|describe URL */
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +75,89 @@ static void forks(const char *url) {
     puts("both are connected");
 }
 
+static atomic_int stop;
+
+static void *connects(void *url) {
+    while (!stop)
+        if (valkey_rdma_close(connected(url)) < 0)
+            fail("close");
+    return NULL;
+}
+
+/* Whatever the threads of the parent do at the moment of the fork, the child can connect. */
+static void storm(char *url) {
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++)
+        if (pthread_create(&threads[i], NULL, connects, url) != 0)
+            fail("thread");
+    for (int i = 0; i < 300; i++) {
+        int status;
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(30);
+            int own = connected(url);
+            if (valkey_rdma_close(own) < 0)
+                fail("close");
+            _exit(0);
+        }
+        if (waitpid(child, &status, 0) < 0 || status != 0)
+            fail("child");
+    }
+    stop = 1;
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    puts("all children have connected");
+}
+
+static valkey_rdma_listener *listener;
+static int accepting[2];
+
+static void *accepts(void *unused) {
+    for (int i = 0; i < 2; i++) {
+        int fd = valkey_rdma_accept(listener);
+        if (fd < 0)
+            fail("accept");
+        close(fd);
+        if (write(accepting[1], "", 1) != 1)
+            fail("pipe");
+    }
+    return unused;
+}
+
+/* A child cannot accept from the listener of its parent, and closing it there does not end it here. */
+static void inherits(const char *url) {
+    /* Over sockets, which both processes have: not from memory to memory. */
+    char peer[100], accepted;
+    int status;
+    pthread_t thread;
+    listener = valkey_rdma_listen(url);
+    if (!listener)
+        fail("listen");
+    snprintf(peer, sizeof peer, "emulated://127.0.0.1:%d?device=tcp", valkey_rdma_listener_port(listener));
+    if (pipe(accepting) < 0 || pthread_create(&thread, NULL, accepts, NULL) != 0)
+        fail("thread");
+    int first = connected(peer);
+    /* From here the thread waits for the second. */
+    if (read(accepting[0], &accepted, 1) != 1)
+        fail("pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        if (valkey_rdma_accept(listener) >= 0 || !strstr(valkey_rdma_last_error(), "forked"))
+            fail("accept of the parent's");
+        valkey_rdma_listener_close(listener);
+        _exit(0);
+    }
+    if (waitpid(child, &status, 0) < 0 || status != 0)
+        fail("child");
+    int second = connected(peer);
+    pthread_join(thread, NULL);
+    close(first);
+    close(second);
+    valkey_rdma_listener_close(listener);
+    puts("the parent listens");
+}
+
 /* The second close fails, and ends nothing. */
 static void closes(const char *url) {
     int fd = connected(url);
@@ -99,6 +184,10 @@ int main(int argc, char **argv) {
         signals(argv[2]);
     else if (strcmp(argv[1], "fork") == 0)
         forks(argv[2]);
+    else if (strcmp(argv[1], "storm") == 0)
+        storm(argv[2]);
+    else if (strcmp(argv[1], "listen") == 0)
+        inherits(argv[2]);
     else if (strcmp(argv[1], "describe") == 0)
         describes(argv[2]);
     else

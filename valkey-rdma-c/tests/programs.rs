@@ -9,14 +9,20 @@ use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 /// A folder where the library of this build is installed, as a packager does it.
 fn installed() -> &'static Path {
     static INSTALLED: LazyLock<PathBuf> = LazyLock::new(|| {
-        let test = std::env::current_exe().expect("a test has a path");
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("installed");
-        let mut install = Command::new(here("install.sh"));
-        install.arg(test.parent().expect("a file is in a folder")).arg(&folder);
-        printed(&install.env_remove("DESTDIR").env_remove("LIBDIR").output().expect("a shell"));
+        printed(&install(&folder).output().expect("a shell"));
         folder
     });
     &INSTALLED
+}
+
+/// Installs the library of this build.
+fn install(prefix: &Path) -> Command {
+    let test = std::env::current_exe().expect("a test has a path");
+    let mut install = Command::new(here("install.sh"));
+    install.arg(test.parent().expect("a file is in a folder")).arg(prefix);
+    install.env_remove("DESTDIR").env_remove("LIBDIR");
+    install
 }
 
 fn here(file: &str) -> PathBuf {
@@ -50,18 +56,24 @@ fn printed(output: &Output) -> String {
     text(&output.stdout)
 }
 
-/// A mock in a process of its own thread, and its URL.
+/// A mock in a thread of its own, and its URL.
 fn with_mock(run: impl FnOnce(&str)) {
+    with_urls(|emulated, _| run(emulated));
+}
+
+/// The same, with its URL for TCP beside it.
+fn with_urls(run: impl FnOnce(&str, &str)) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads");
     let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let starting = async {
         let config = TransportConfig::default();
-        Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, &config).start().await
+        Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, &config).tcp(any).start().await
     };
     let server = runtime.block_on(starting).expect("the mock");
-    let url = server.urls().next().expect("a URL").to_string();
-    run(&url);
+    let urls: Vec<_> = server.urls().collect();
+    let url = |scheme| urls.iter().find(|url| url.starts_with(scheme)).expect("a URL");
+    run(url("emulated"), url("valkey"));
     runtime.block_on(server.shutdown());
 }
 
@@ -91,6 +103,22 @@ fn signals_are_for_the_program() {
 #[test]
 fn a_forked_child_connects_itself() {
     with_mock(|url| assert_eq!(printed(&c("process", &["fork", url])), "both are connected\n"));
+}
+
+#[test]
+fn children_forked_while_threads_connect_can_connect() {
+    // Not over the emulated device, whose directories children inherit.
+    with_urls(|_, tcp| {
+        assert_eq!(printed(&c("process", &["storm", tcp])), "all children have connected\n");
+    });
+}
+
+#[test]
+fn a_listener_belongs_to_the_process_that_made_it() {
+    assert_eq!(
+        printed(&c("process", &["listen", "emulated://127.0.0.1:0?device=tcp"])),
+        "the parent listens\n"
+    );
 }
 
 #[test]
@@ -127,6 +155,23 @@ fn packagers_find_the_library() {
             Some(concat!("libvalkey_rdma.so.", env!("CARGO_PKG_VERSION")))
         );
     }
+    let package = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("package");
+    for (libdir, folder, in_config) in
+        [("/usr/lib64", "usr/lib64", "/usr/lib64"), ("lib/arch", "usr/lib/arch", "${prefix}/lib/arch")]
+    {
+        // What an earlier run of this test has left would hide what this one does not install.
+        let _ = std::fs::remove_dir_all(&package);
+        let mut packaging = install(Path::new("/usr"));
+        printed(&packaging.env("DESTDIR", &package).env("LIBDIR", libdir).output().expect("a shell"));
+        let folder = package.join(folder);
+        assert!(folder.join("libvalkey_rdma.so").exists(), "{libdir}");
+        let config = std::fs::read_to_string(folder.join("pkgconfig/valkey_rdma.pc")).expect("installed");
+        assert!(config.contains(&format!("prefix=/usr\nlibdir={in_config}\n")), "{config}");
+    }
+    let refused = install(Path::new("usr")).env("DESTDIR", &package).output().expect("a shell");
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{error}");
+    assert!(error.contains("absolute path, such as /usr, and is usr"), "{error}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use tokio::runtime::{Builder, Runtime};
 use valkey_rdma_resp::{FromValue, ServerError, Value};
+use valkey_rdma_transport::signals;
 
 use crate::config::Config;
 use crate::error::{ConnectCause, ConnectError, Error};
@@ -23,7 +24,7 @@ use crate::resp::{Command, IntoCommand};
 
 /// The async [`Client`](crate::Client) with calls that wait for their replies. Clone it into as many threads as you
 /// like: they share a connection, and commands that wait at the same time are sent together. One background thread
-/// drives it.
+/// drives it, and leaves signals to yours.
 #[derive(Clone)]
 pub struct Client {
     client: crate::Client,
@@ -68,8 +69,8 @@ impl Client {
     /// As [`connect`](Self::connect).
     pub fn connect_with(endpoint: impl IntoEndpoint, config: &Config) -> Result<Self, Error> {
         let endpoint = endpoint.into_endpoint()?;
-        let runtime =
-            Builder::new_multi_thread().worker_threads(1).thread_name("valkey-client").enable_all().build();
+        let mut builder = Builder::new_multi_thread();
+        let runtime = signals::runtime(builder.worker_threads(1).thread_name("valkey-client").enable_all());
         let runtime = runtime.map_err(|error| ConnectError {
             peer: endpoint.authority().into(),
             transport: endpoint.transport(),

@@ -19,18 +19,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::process;
-use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{getsockopt, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use self::program::Program;
 use crate::blocking::{Listener, as_io_error, handle, wait};
 use crate::config::Config;
 use crate::device::DeviceKind;
+use crate::per_process::PerProcess;
 use crate::stream::Stream;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, lock};
 
 /// Connects to a server, and returns a socket that stands for the connection.
 ///
@@ -69,7 +70,8 @@ where
     let near = File::from(OwnedFd::from(near));
     let inode = near.metadata()?.ino();
     let (sender, outcome) = channel();
-    ends().outcomes.insert(inode, (process::id(), outcome));
+    let ends = ends()?;
+    lock(ends).outcomes.insert(inode, outcome);
     handle.spawn(async move {
         let ended = pump(far, stream).await;
         let failed = ended.is_err();
@@ -78,7 +80,7 @@ where
         }
         // No receiver: `close` has given up.
         let _ = sender.send(ended);
-        ends().ended(inode, failed);
+        lock(ends).ended(inode, failed);
     });
     Ok(near.into())
 }
@@ -94,13 +96,13 @@ pub fn close(socket: OwnedFd, patience: Duration) -> io::Result<()> {
     // A limit beyond what the clock can say is none.
     let end = Instant::now().checked_add(patience);
     let file = File::from(socket);
-    let outcome = ends().take(file.metadata()?.ino());
-    if let Some((owner, _)) = outcome
-        && owner != process::id()
-    {
+    // Who made the pair. A forked child shares no state with its parent to look that up in.
+    let owner = getsockopt(&file, sockopt::PeerCredentials)?.pid();
+    if u32::try_from(owner) != Ok(process::id()) {
         let inherited = format!("the connection belongs to process {owner}, which this one was forked from");
         return Err(io::Error::other(inherited));
     }
+    let outcome = lock(ends()?).take(file.metadata()?.ino());
     let mut socket = UnixStream::from(OwnedFd::from(file));
     socket.shutdown(Shutdown::Write)?;
     socket.set_nonblocking(false)?;
@@ -124,21 +126,21 @@ pub fn close(socket: OwnedFd, patience: Duration) -> io::Result<()> {
     }
     // The peer's end of file comes before the end of the connection.
     match outcome {
-        Some((_, outcome)) => outcome.recv_timeout(left()?).unwrap_or_else(|_| Err(late())),
+        Some(outcome) => outcome.recv_timeout(left()?).unwrap_or_else(|_| Err(late())),
         None => Ok(()),
     }
 }
 
-/// How connections have ended, for [`close`], by the inode of the program's socket; and the process whose thread copies.
+/// How connections have ended, for [`close`], by the inode of the program's socket.
 #[derive(Default)]
 struct Ends {
-    outcomes: HashMap<u64, (u32, Receiver<io::Result<()>>)>,
+    outcomes: HashMap<u64, Receiver<io::Result<()>>>,
     /// Those in `outcomes` that have failed, the oldest first.
     failed: VecDeque<u64>,
 }
 
 impl Ends {
-    fn take(&mut self, inode: u64) -> Option<(u32, Receiver<io::Result<()>>)> {
+    fn take(&mut self, inode: u64) -> Option<Receiver<io::Result<()>>> {
         self.failed.retain(|failed| *failed != inode);
         self.outcomes.remove(&inode)
     }
@@ -159,21 +161,25 @@ impl Ends {
     }
 }
 
-fn ends() -> MutexGuard<'static, Ends> {
-    static ENDS: LazyLock<Mutex<Ends>> = LazyLock::new(Mutex::default);
-    lock(&ENDS)
+fn ends() -> io::Result<&'static Mutex<Ends>> {
+    static ENDS: PerProcess<Mutex<Ends>> = PerProcess::new();
+    ENDS.get()
 }
 
-/// Copies between a byte stream and a socket whose other end a program has, until both have ended. Must run inside a runtime of tokio's.
-/// [`over`] does this on the background thread.
+/// Copies between a byte stream and a socket whose other end a program has, until both have ended. [`over`] does this on the
+/// background thread.
 ///
 /// What the program does not read because it has closed its end is dropped. What it has written before is delivered.
 ///
 /// # Errors
 /// Those of the stream. What was written may be lost then.
 ///
+/// # Panics
+/// Outside a runtime of tokio's that has I/O enabled.
+///
 /// # Cancel safety
-/// Dropping the future closes both.
+/// Dropping the future closes both. Where a forked child has inherited the socket, the program sees its end only when the child ends
+/// too.
 pub async fn pump(socket: UnixStream, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     let mut program = Program::new(socket)?;
     let copied = tokio::io::copy_bidirectional_with_sizes(&mut program, &mut stream, BUFFER, BUFFER).await;

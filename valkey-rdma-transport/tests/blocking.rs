@@ -312,6 +312,23 @@ fn a_stopped_listener_accepts_no_more() {
 }
 
 #[test]
+fn the_connections_of_a_listener_end_when_it_is_stopped() {
+    let listener = Listener::bind(device(), any_port(), &Config::default()).expect("listens");
+    let addr = listener.local_addr();
+    thread::scope(|scope| {
+        let accepting = scope.spawn(|| {
+            let mut incoming = listener.incoming();
+            let first = incoming.next().map(|accepted| accepted.is_ok());
+            listener.stop();
+            // No more than two: before, the errors never ended.
+            (first, incoming.take(2).count())
+        });
+        let _client = Stream::connect(device(), addr, &Config::default()).expect("connects");
+        assert_eq!(accepting.join().expect("no panic"), (Some(true), 0));
+    });
+}
+
+#[test]
 fn connections_are_sockets_over_the_bridge() {
     let listener = Listener::bind(device(), any_port(), &Config::default()).expect("listens");
     let addr = listener.local_addr();

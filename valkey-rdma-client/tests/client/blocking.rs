@@ -109,3 +109,25 @@ fn a_call_inside_a_runtime_panics_and_one_on_its_blocking_threads_does_not() {
         });
     }
 }
+
+/// Whether this thread blocks SIGTERM.
+fn blocks_the_signal() -> bool {
+    let status = std::fs::read_to_string("/proc/thread-self/status").expect("a thread has a status");
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a mask");
+    u64::from_str_radix(blocked.trim(), 16).expect("a number") & (1 << (15 - 1)) != 0
+}
+
+#[test]
+fn signals_are_for_the_threads_of_the_program() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime for the mock");
+    let target = runtime.block_on(target());
+    let client = Client::connect(target.url.as_str()).expect("connected");
+    let both = async {
+        let worker = spawn(async { blocks_the_signal() });
+        // That which resolves names.
+        let blocking = spawn_blocking(blocks_the_signal);
+        Ok((worker.await.expect("no panic"), blocking.await.expect("no panic")))
+    };
+    assert_eq!(client.wait(both).expect("no error"), (true, true));
+    assert!(!blocks_the_signal(), "the caller's thread takes signals as before");
+}

@@ -2,8 +2,11 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::process;
+use std::sync::PoisonError;
 use std::task::Poll;
 
 use tokio::runtime::Handle;
@@ -17,8 +20,13 @@ use crate::device::DeviceKind;
 use crate::sync::{Mutex, lock};
 
 /// Accepts RDMA connections: what `std::net::TcpListener` is over TCP.
+///
+/// It belongs to the process that made it. In a child forked from that, [`accept`](Self::accept) fails, and dropping it does nothing.
 pub struct Listener {
-    listener: Mutex<crate::Listener>,
+    /// `None` only while it is dropped.
+    listener: Mutex<Option<crate::Listener>>,
+    /// The process that made it.
+    process: u32,
     addr: SocketAddr,
     handle: Handle,
     /// Never has permits. Closed by [`stop`](Self::stop).
@@ -36,7 +44,8 @@ impl Listener {
         let listener = bound.expect("without a deadline it waits").map_err(as_io_error)?;
         Ok(Self {
             addr: listener.local_addr(),
-            listener: Mutex::new(listener),
+            listener: Mutex::new(Some(listener)),
+            process: process::id(),
             handle,
             stopped: Semaphore::new(0),
         })
@@ -45,14 +54,22 @@ impl Listener {
     /// Waits for the next connection. Threads that wait at once take turns.
     ///
     /// # Errors
-    /// As for [`Listener::accept`](crate::Listener::accept), and after [`stop`](Self::stop).
+    /// As for [`Listener::accept`](crate::Listener::accept), after [`stop`](Self::stop), and in a forked child.
     pub fn accept(&self) -> io::Result<Stream> {
         Stream::new(self.accept_async()?, self.handle.clone())
     }
 
     /// Waits for the next connection, as it is before it becomes a blocking one.
     pub(crate) fn accept_async(&self) -> io::Result<crate::Stream> {
+        // A thread of the parent that waits in `accept` holds the lock.
+        if self.process != process::id() {
+            let owner = self.process;
+            let inherited =
+                format!("the listener belongs to process {owner}, which this one was forked from");
+            return Err(io::Error::other(inherited));
+        }
         let mut listener = lock(&self.listener);
+        let listener = listener.as_mut().expect("taken only by dropping");
         let accepted = async {
             let mut accept = pin!(listener.accept());
             let mut stopped = pin!(self.stopped.acquire());
@@ -70,7 +87,7 @@ impl Listener {
         self.stopped.close();
     }
 
-    /// Accepts connections one after another, without end; after [`stop`](Self::stop), it returns errors.
+    /// Accepts connections one after another, until [`stop`](Self::stop).
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming(self)
     }
@@ -81,13 +98,25 @@ impl Listener {
     }
 }
 
-/// The connections of a [`Listener`].
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Closing a child's copy would end the parent's listening: both wait on the same kernel objects.
+        if self.process != process::id() {
+            mem::forget(self.listener.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        }
+    }
+}
+
+/// The connections of a [`Listener`]. It ends when the listener is stopped.
 pub struct Incoming<'a>(&'a Listener);
 
 impl Iterator for Incoming<'_> {
     type Item = io::Result<Stream>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.0.accept())
+        match self.0.accept() {
+            Err(_) if self.0.stopped.is_closed() => None,
+            accepted => Some(accepted),
+        }
     }
 }

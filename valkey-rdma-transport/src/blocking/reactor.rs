@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::process;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -11,31 +10,24 @@ use std::time::Instant;
 
 use tokio::runtime::{Builder, Handle};
 
+use crate::per_process::PerProcess;
 use crate::signals;
 use crate::sync::{Mutex, lock};
 
 /// The runtime of the background thread, which is started at the first call and lives as long as the process. A forked child has
 /// none of its parent's threads, so it starts its own.
 pub(crate) fn handle() -> io::Result<Handle> {
-    static REACTOR: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
-    let mut reactor = lock(&REACTOR);
-    let this = process::id();
-    if let Some((process, handle)) = &*reactor
-        && *process == this
-    {
+    static REACTOR: PerProcess<Mutex<Option<Handle>>> = PerProcess::new();
+    let mut reactor = lock(REACTOR.get()?);
+    if let Some(handle) = &*reactor {
         return Ok(handle.clone());
     }
-    let mut builder = Builder::new_current_thread();
-    // The threads that resolve names.
-    builder.enable_all().on_thread_start(|| {
-        signals::block();
-    });
-    let runtime = builder.build()?;
+    // Its own threads resolve names.
+    let runtime = signals::runtime(Builder::new_current_thread().enable_all())?;
     let handle = runtime.handle().clone();
     let thread = thread::Builder::new().name("valkey-rdma".to_owned());
     signals::blocked(|| thread.spawn(move || runtime.block_on(std::future::pending::<()>())))?;
-    // In a child, the parent's is never dropped: a clone of it was in the parent's thread.
-    Ok(reactor.insert((this, handle)).1.clone())
+    Ok(reactor.insert(handle).clone())
 }
 
 /// Runs a future on this thread, up to the deadline. `None`: it was not done by then, and was dropped.

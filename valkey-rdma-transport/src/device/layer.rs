@@ -19,6 +19,8 @@ macro_rules! layer {
     ) => {
         /// A [`DeviceConnection`] that wraps another, to watch it or to change some of what it does. Each method passes the call on to
         /// the connection below, unless the layer has a method of its own.
+        /// [`wait_completion_event`](DeviceConnection::wait_completion_event) is not among them: it waits by the layer's
+        /// [`poll_completion_event`](Self::poll_completion_event), also where the connection below has another way to wait.
         pub trait DeviceLayer: Send {
             /// The connection below.
             fn below(&self) -> &dyn DeviceConnection;
@@ -57,7 +59,6 @@ macro_rules! layer {
     };
 }
 
-// Not `wait_completion_event`, which waits by `poll_completion_event`: a layer may have its own.
 layer! {
     &self {
         fn read_local(region: RegionId, range: Range<usize>, out: &mut dyn BufMut);
