@@ -237,8 +237,10 @@ impl<T: Submit> SubmitQueue<T> {
         let mut ending = None;
         if state.waiting.is_empty() {
             ending = state.ending;
-            // Memory of a burst.
-            state.waiting.shrink_to(KEPT);
+            if state.waiting.capacity() > KEPT {
+                // After a burst.
+                state.waiting.shrink_to(KEPT);
+            }
         }
         state.end_seen |= ending.is_some();
         ending

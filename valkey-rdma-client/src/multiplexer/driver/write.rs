@@ -87,7 +87,9 @@ impl Driver {
         };
         let ending = self.queue.take(only_full, most, add, &mut late);
         self.ending = ending.or(self.ending);
-        self.fail_late(late);
+        if !late.is_empty() {
+            self.fail_late(late);
+        }
         batch
     }
 
