@@ -15,7 +15,7 @@ esac
 # As the .pc file has it, and where it is.
 case $libdir in
     /*) in_pc=$libdir lib=$destdir$libdir ;;
-    *) in_pc=\${prefix}/$libdir lib=$destdir$prefix/$libdir ;;
+    *) in_pc="\${prefix}/$libdir" lib=$destdir$prefix/$libdir ;;
 esac
 root=$destdir$prefix
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/../Cargo.toml" | head -n 1)
