@@ -8,7 +8,12 @@ pub fn rule(id: &str) -> Option<String> {
     let start = format!("**{id}** ");
     let mut lines = PAGE.lines().skip_while(|line| !line.starts_with(&start));
     let first = lines.next()?.strip_prefix(&start)?;
-    let rest = lines.take_while(|line| !line.is_empty() && !line.starts_with(['*', '|', '#']));
+    // A line of the rule may begin with an emphasised word.
+    let is_rule = |line: &&str| {
+        !line.is_empty()
+            && !["*page", "*peers", "*here", "|", "#"].iter().any(|other| line.starts_with(other))
+    };
+    let rest = lines.take_while(is_rule);
     Some([first].into_iter().chain(rest).collect::<Vec<_>>().join(" "))
 }
 
