@@ -381,7 +381,7 @@ impl<T: Submit> SubmitQueue<T> {
 impl<T: Submit> State<T> {
     /// Until when a request waits for a connection that comes now, while there is none.
     fn offline_deadline(&self) -> Option<Instant> {
-        Instant::now().checked_add(self.patience?)
+        self.patience.and_then(|patience| Instant::now().checked_add(patience))
     }
 
     fn edit<R>(&mut self, timer: Option<Instant>, edit: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
