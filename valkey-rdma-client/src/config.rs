@@ -86,7 +86,7 @@ impl Config {
     }
 
     /// How long a command may take, from the call to its reply, including waiting. Default 30 s; `None`: no limit.
-    /// Precision: some milliseconds. [`Command::timeout`](crate::Command::timeout) sets it for one command.
+    /// Precision: some milliseconds; some tenths of a second if 100 000 commands wait to be sent. [`Command::timeout`](crate::Command::timeout) sets it for one command.
     ///
     /// On dedicated connections, connecting has the endpoint's timeout in addition. Each piece of a
     /// [streamed](crate::Client::stream_reply) value has this limit. [Blocking](crate::Client::blocking_command)

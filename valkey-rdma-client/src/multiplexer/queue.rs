@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::deadline::DeadlineTimer;
 use super::request::Request;
-use super::submit::{Ending, Sleep, Submit, SubmitQueue};
+use super::submit::{Sleep, Submit, SubmitQueue};
 use crate::error::Error;
 
 /// The queue of a multiplexer. It outlives connections.
@@ -23,20 +23,6 @@ impl RequestQueue {
         Self { submitted: SubmitQueue::new() }
     }
 
-    /// Takes the next batch, as [`SubmitQueue::take`] does, without the requests whose callers have gone away.
-    pub(crate) fn take(
-        &self,
-        only_full: bool,
-        most: usize,
-        mut add: impl FnMut(Request),
-        late: &mut Vec<Request>,
-    ) -> Option<Ending> {
-        // Dropped without holding the lock: they may own what a program lent.
-        let mut unwanted = Vec::new();
-        let add = |request: Request| if request.is_wanted() { add(request) } else { unwanted.push(request) };
-        self.submitted.take(only_full, most, add, late)
-    }
-
     /// Requeues requests in front of all others, in the order given.
     pub(crate) fn put_back(&self, requests: impl DoubleEndedIterator<Item = Request>) {
         self.submitted.edit(|waiting| {
@@ -47,8 +33,7 @@ impl RequestQueue {
     }
 
     /// Takes out the requests that have waited too long, and drops those whose callers have gone away. `others` is the first
-    /// deadline of requests elsewhere.
-    /// Also returns the first deadline that is left.
+    /// deadline of requests elsewhere. Also returns the first deadline that is left.
     pub(crate) fn expire(&self, now: Instant, others: Option<Instant>) -> (Vec<Request>, Option<Instant>) {
         let mut unwanted = Vec::new();
         let (expired, next) = self.submitted.expire(others, |waiting| {
@@ -153,7 +138,12 @@ mod tests {
         (0..=BATCH_COMMANDS).for_each(|_| push(Some(Duration::ZERO)));
         push(None);
         let (mut sent, mut late) = (0, Vec::new());
-        queue.take(false, usize::MAX, |request| sent += usize::from(request.deadline.is_none()), &mut late);
+        queue.submitted.take(
+            false,
+            usize::MAX,
+            |request| sent += usize::from(request.deadline.is_none()),
+            &mut late,
+        );
         assert_eq!((sent, late.len()), (1, BATCH_COMMANDS + 1));
     }
 }

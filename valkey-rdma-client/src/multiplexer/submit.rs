@@ -111,8 +111,8 @@ pub(crate) enum Ending {
 /// A queue with one consumer, the driver of the current connection. It outlives connections.
 ///
 /// It has no bound of its own: while its caller waits, a request needs as much memory here as in its caller's future, and here it
-/// keeps its place in the order. Requests whose callers have gone away are dropped before they are more than half of what waits, or
-/// more than [`SWEEP`].
+/// keeps its place in the order. Requests whose callers have gone away are dropped before they are more than half of what waits,
+/// unless they are fewer than [`SWEEP`].
 pub(crate) struct SubmitQueue<T>(Mutex<State<T>>);
 
 struct State<T> {
@@ -208,7 +208,8 @@ impl<T: Submit> SubmitQueue<T> {
     }
 
     /// Takes the requests of the next batch, up to `most` commands, in order; none if `only_full` and they do not make a
-    /// full batch. If more than a batch waits, those that are late go to `late` instead. The driver counts as awake from now on.
+    /// full batch. Those whose callers have gone away are dropped. If more than a batch waits, those that are late go to `late`
+    /// instead. The driver counts as awake from now on.
     /// Returns why the queue ends, once no request waits.
     pub(crate) fn take(
         &self,
@@ -217,6 +218,8 @@ impl<T: Submit> SubmitQueue<T> {
         mut add: impl FnMut(T),
         late: &mut Vec<T>,
     ) -> Option<Ending> {
+        // Dropped after the lock is released: they may own what a program lent.
+        let mut unwanted = Vec::new();
         let mut state = lock(&self.0);
         state.sleep = None;
         let now = (state.waiting.len() > BATCH_COMMANDS).then(Instant::now);
@@ -226,6 +229,10 @@ impl<T: Submit> SubmitQueue<T> {
                 let Some(request) = state.waiting.pop_front() else { break };
                 let load = request.load();
                 state.load = state.load - load;
+                if !request.is_wanted() {
+                    unwanted.push(request);
+                    continue;
+                }
                 if now.is_some_and(|now| request.due().is_some_and(|due| due <= now)) {
                     late.push(request);
                     continue;
