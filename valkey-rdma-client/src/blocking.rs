@@ -13,9 +13,8 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use tokio::runtime::{Builder, Runtime};
 use valkey_rdma_resp::{FromValue, ServerError, Value};
-use valkey_rdma_transport::signals;
+use valkey_rdma_transport::blocking::Reactor;
 
 use crate::config::Config;
 use crate::error::{ConnectCause, ConnectError, Error};
@@ -23,32 +22,14 @@ use crate::into_endpoint::IntoEndpoint;
 use crate::resp::{Command, IntoCommand};
 
 /// The async [`Client`](crate::Client) with calls that wait for their replies. Clone it into as many threads as you
-/// like: they share a connection, and commands that wait at the same time are sent together. One background thread
-/// drives it, and leaves signals to yours.
+/// like: they share a connection, and commands that wait at the same time are sent together.
+///
+/// A thread that waits alone reads its reply from the connection itself. While several threads wait, and while none does, a background
+/// thread reads for all of them. It leaves signals to the program's threads.
 #[derive(Clone)]
 pub struct Client {
     client: crate::Client,
-    runtime: Arc<Background>,
-}
-
-/// A runtime that may be dropped anywhere.
-struct Background(Option<Runtime>);
-
-impl Background {
-    fn wait<T>(&self, work: impl Future<Output = T>) -> T {
-        match &self.0 {
-            Some(runtime) => runtime.block_on(work),
-            None => unreachable!("only dropping takes the runtime"),
-        }
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
+    reactor: Reactor,
 }
 
 impl Client {
@@ -69,16 +50,13 @@ impl Client {
     /// As [`connect`](Self::connect).
     pub fn connect_with(endpoint: impl IntoEndpoint, config: &Config) -> Result<Self, Error> {
         let endpoint = endpoint.into_endpoint()?;
-        let mut builder = Builder::new_multi_thread();
-        let runtime = signals::runtime(builder.worker_threads(1).thread_name("valkey-client").enable_all());
-        let runtime = runtime.map_err(|error| ConnectError {
+        let reactor = Reactor::new("valkey-client").map_err(|error| ConnectError {
             peer: endpoint.authority().into(),
             transport: endpoint.transport(),
             cause: ConnectCause::Io(Arc::new(error)),
         })?;
-        let runtime = Arc::new(Background(Some(runtime)));
-        let client = runtime.wait(crate::Client::connect_with(endpoint, config))?;
-        Ok(Self { client, runtime })
+        let client = reactor.wait(crate::Client::connect_with(endpoint, config))?;
+        Ok(Self { client, reactor })
     }
 
     /// As [`Client::command`](crate::Client::command).
@@ -146,7 +124,7 @@ impl Client {
     /// Inside an async runtime, as every method of this client that waits: it would stall the runtime. Use the async client
     /// there, or `spawn_blocking`.
     pub fn wait<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        self.runtime.wait(work)
+        self.reactor.wait(work)
     }
 
     /// The async client below.
@@ -160,7 +138,7 @@ impl Client {
     /// # Panics
     /// Inside an async runtime, as [`wait`](Self::wait).
     pub fn close(&self) {
-        self.runtime.wait(self.client.close());
+        self.reactor.wait(self.client.close());
     }
 }
 

@@ -1,7 +1,8 @@
 //! The byte stream for programs without async: [`Stream`] and [`Listener`] as `std::net` has them.
 //!
-//! One background thread per process takes the devices' events, answers keepalives and keeps time, however many streams there
-//! are. Reads and writes run on the calling thread. Do not call them from async tasks, which they would block.
+//! Reads and writes run on the calling thread. A thread that waits takes the devices' events itself, for all streams of the process.
+//! One background thread does that while no thread waits or several do, and answers keepalives and keeps time. Do not call these
+//! functions from async tasks, which they would block.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -32,8 +33,9 @@ mod listener;
 mod reactor;
 mod readiness;
 mod stream;
+mod turns;
 
 pub use self::listener::{Incoming, Listener};
-pub(crate) use self::reactor::{handle, wait};
+pub use self::reactor::Reactor;
 pub use self::stream::Stream;
 pub(crate) use self::stream::as_io_error;

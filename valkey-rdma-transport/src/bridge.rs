@@ -26,7 +26,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use self::program::Program;
-use crate::blocking::{Listener, as_io_error, handle, wait};
+use crate::blocking::{Listener, Reactor, as_io_error};
 use crate::config::Config;
 use crate::device::DeviceKind;
 use crate::per_process::PerProcess;
@@ -54,7 +54,7 @@ pub fn accept(listener: &Listener) -> io::Result<OwnedFd> {
 /// # Errors
 /// If the background thread cannot be started.
 pub fn block_on<T>(future: impl Future<Output = T>) -> io::Result<T> {
-    Ok(wait(&handle()?, None, future).expect("without a deadline it waits"))
+    Ok(Reactor::of_process()?.wait_until(None, future).expect("without a deadline it waits"))
 }
 
 /// Puts any byte stream behind a socket.
@@ -66,13 +66,13 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (near, far) = UnixStream::pair()?;
-    let handle = handle()?;
+    let reactor = Reactor::of_process()?;
     let near = File::from(OwnedFd::from(near));
     let inode = near.metadata()?.ino();
     let (sender, outcome) = channel();
     let ends = ends()?;
     lock(ends).outcomes.insert(inode, outcome);
-    handle.spawn(async move {
+    reactor.spawn(async move {
         let ended = pump(far, stream).await;
         let failed = ended.is_err();
         if let Err(error) = &ended {

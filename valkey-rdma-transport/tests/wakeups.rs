@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream};
 
 /// A waker that counts.
@@ -39,6 +39,9 @@ async fn a_message_wakes_the_task_that_drives_its_stream_once() {
     let waker = Waker::from(wakes.clone());
     let mut cx = Context::from_waker(&waker);
     let mut message = [0; 8];
+    // The first message waits until the server knows the client's memory.
+    server.write_all(&message).await.expect("writes");
+    client.read_exact(&mut message).await.expect("reads");
     for n in 0..MESSAGES {
         let mut buf = ReadBuf::new(&mut message);
         assert!(Pin::new(&mut client).poll_read(&mut cx, &mut buf).is_pending(), "nothing was sent yet");

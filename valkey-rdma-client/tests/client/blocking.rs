@@ -1,12 +1,13 @@
 //! The client without async.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 use tokio::spawn;
+use tokio::sync::oneshot;
 use tokio::task::{block_in_place, spawn_blocking};
 use valkey_rdma_client::Command;
 use valkey_rdma_client::blocking::Client;
@@ -122,12 +123,19 @@ fn signals_are_for_the_threads_of_the_program() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime for the mock");
     let target = runtime.block_on(target());
     let client = Client::connect(target.url.as_str()).expect("connected");
-    let both = async {
-        let worker = spawn(async { blocks_the_signal() });
+    let (begin, begins) = oneshot::channel();
+    let (says, said) = mpsc::channel();
+    let waits = async {
+        spawn(async move {
+            begins.await.expect("sent below");
+            says.send(blocks_the_signal()).expect("waited for below");
+        });
         // That which resolves names.
-        let blocking = spawn_blocking(blocks_the_signal);
-        Ok((worker.await.expect("no panic"), blocking.await.expect("no panic")))
+        Ok(spawn_blocking(blocks_the_signal).await.expect("no panic"))
     };
-    assert_eq!(client.wait(both).expect("no error"), (true, true));
+    assert!(client.wait(waits).expect("no error"));
+    // The background thread drives now.
+    begin.send(()).expect("the task waits");
+    assert!(said.recv().expect("the task runs"));
     assert!(!blocks_the_signal(), "the caller's thread takes signals as before");
 }

@@ -9,11 +9,10 @@ use std::process;
 use std::sync::PoisonError;
 use std::task::Poll;
 
-use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::Stream;
-use super::reactor::{handle, wait};
+use super::reactor::Reactor;
 use super::stream::as_io_error;
 use crate::config::Config;
 use crate::device::DeviceKind;
@@ -28,7 +27,7 @@ pub struct Listener {
     /// The process that made it.
     process: u32,
     addr: SocketAddr,
-    handle: Handle,
+    reactor: Reactor,
     /// Never has permits. Closed by [`stop`](Self::stop).
     stopped: Semaphore,
 }
@@ -39,14 +38,14 @@ impl Listener {
     /// # Errors
     /// As for [`Listener::bind`](crate::Listener::bind); the [`TransportError`](crate::TransportError) is the source.
     pub fn bind(kind: DeviceKind, addr: SocketAddr, config: &Config) -> io::Result<Self> {
-        let handle = handle()?;
-        let bound = wait(&handle, None, crate::Listener::bind(kind, addr, config));
+        let reactor = Reactor::of_process()?;
+        let bound = reactor.wait_until(None, crate::Listener::bind(kind, addr, config));
         let listener = bound.expect("without a deadline it waits").map_err(as_io_error)?;
         Ok(Self {
             addr: listener.local_addr(),
             listener: Mutex::new(Some(listener)),
             process: process::id(),
-            handle,
+            reactor,
             stopped: Semaphore::new(0),
         })
     }
@@ -56,7 +55,7 @@ impl Listener {
     /// # Errors
     /// As for [`Listener::accept`](crate::Listener::accept), after [`stop`](Self::stop), and in a forked child.
     pub fn accept(&self) -> io::Result<Stream> {
-        Stream::new(self.accept_async()?, self.handle.clone())
+        Stream::new(self.accept_async()?, self.reactor.clone())
     }
 
     /// Waits for the next connection, as it is before it becomes a blocking one.
@@ -79,7 +78,7 @@ impl Listener {
             })
             .await
         };
-        wait(&self.handle, None, accepted).expect("without a deadline it waits")
+        self.reactor.wait_until(None, accepted).expect("without a deadline it waits")
     }
 
     /// Makes every [`accept`](Self::accept) fail: those that wait in other threads, and later ones.

@@ -1,60 +1,198 @@
-//! The background thread, and waiting for a future on the calling thread.
+//! [`Reactor`]: a runtime for threads that wait.
 
-use std::future::Future;
+use std::fmt;
+use std::future::{Future, poll_fn, ready};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::timeout_at;
 
+use super::turns::{Lead, Turns};
 use crate::per_process::PerProcess;
 use crate::signals;
 use crate::sync::{Mutex, lock};
 
-/// The runtime of the background thread, which is started at the first call and lives as long as the process. A forked child has
-/// none of its parent's threads, so it starts its own.
-pub(crate) fn handle() -> io::Result<Handle> {
-    static REACTOR: PerProcess<Mutex<Option<Handle>>> = PerProcess::new();
-    let mut reactor = lock(REACTOR.get()?);
-    if let Some(handle) = &*reactor {
-        return Ok(handle.clone());
-    }
-    // Its own threads resolve names.
-    let runtime = signals::runtime(Builder::new_current_thread().enable_all())?;
-    let handle = runtime.handle().clone();
-    let thread = thread::Builder::new().name("valkey-rdma".to_owned());
-    signals::blocked(|| thread.spawn(move || runtime.block_on(std::future::pending::<()>())))?;
-    Ok(reactor.insert(handle).clone())
+/// A runtime of async tasks for programs without async. A thread that waits for a future drives it: it takes the events of the
+/// network itself. A background thread drives it while no thread waits, and while several do.
+///
+/// Dropping the last clone ends the runtime and drops its tasks.
+#[derive(Clone)]
+pub struct Reactor(Arc<Owner>);
+
+/// What is dropped when the last clone is.
+struct Owner(Option<Arc<Inner>>);
+
+struct Inner {
+    runtime: Runtime,
+    turns: Turns,
 }
 
-/// Runs a future on this thread, up to the deadline. `None`: it was not done by then, and was dropped.
-pub(crate) fn wait<T>(
-    handle: &Handle,
-    deadline: Option<Instant>,
-    future: impl Future<Output = T>,
-) -> Option<T> {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut cx = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        // What the future starts or waits for belongs to the background thread.
-        let polled = {
-            let _entered = handle.enter();
-            future.as_mut().poll(&mut cx)
-        };
-        if let Poll::Ready(done) = polled {
-            return Some(done);
+impl Reactor {
+    /// Starts the background thread, with a name for debuggers. It leaves signals to the program's threads.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn new(thread_name: &str) -> io::Result<Self> {
+        // Its own threads resolve names.
+        let runtime = signals::runtime(Builder::new_current_thread().thread_name(thread_name).enable_all())?;
+        let inner = Arc::new(Inner { runtime, turns: Turns::default() });
+        let thread = thread::Builder::new().name(thread_name.to_owned());
+        let drives = inner.clone();
+        let reactor = Self(Arc::new(Owner(Some(inner))));
+        signals::blocked(|| thread.spawn(move || drives.in_background()))?;
+        Ok(reactor)
+    }
+
+    /// That of this process, which lives as long as the process. A forked child has none of its parent's threads, so it starts its own.
+    pub(crate) fn of_process() -> io::Result<Self> {
+        static REACTOR: PerProcess<Mutex<Option<Reactor>>> = PerProcess::new();
+        let mut reactor = lock(REACTOR.get()?);
+        if let Some(reactor) = &*reactor {
+            return Ok(reactor.clone());
         }
-        match deadline {
-            None => thread::park(),
-            Some(deadline) => {
-                let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-                thread::park_timeout(left);
+        Ok(reactor.insert(Self::new("valkey-rdma")?).clone())
+    }
+
+    /// Runs a future on this thread to its end.
+    ///
+    /// # Panics
+    /// Inside an async runtime, which it would stall.
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        // Whether this thread drives or not, the same call panics.
+        self.handle().block_on(ready(()));
+        self.run(true, None, future).expect("without a deadline it waits")
+    }
+
+    /// Runs a future on this thread, up to the deadline. `None`: it was not done by then, and was dropped.
+    ///
+    /// Inside an async runtime it blocks the thread, and another one drives.
+    pub(crate) fn wait_until<T>(
+        &self,
+        deadline: Option<Instant>,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        self.run(Handle::try_current().is_err(), deadline, future)
+    }
+
+    /// Runs one step of a task on this thread, which does not wait.
+    pub(crate) fn attempt<T>(&self, step: impl FnOnce() -> Poll<T>) -> Poll<T> {
+        let tried = {
+            let _entered = self.handle().enter();
+            step()
+        };
+        if tried.is_pending() {
+            self.inner().turns.want();
+        }
+        tried
+    }
+
+    /// Starts a task, which the background thread runs at once if no caller drives.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.handle().spawn(task);
+        self.inner().turns.want();
+    }
+
+    fn run<T>(
+        &self,
+        may_lead: bool,
+        deadline: Option<Instant>,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let inner = self.inner();
+        let mut future = pin!(future);
+        if may_lead && let Some(lead) = inner.turns.lead() {
+            return inner.drive(lead, deadline, future);
+        }
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut cx = Context::from_waker(&waker);
+        let mut follow = None;
+        loop {
+            // What the future starts or waits for belongs to the thread that drives.
+            let polled = {
+                let _entered = self.handle().enter();
+                future.as_mut().poll(&mut cx)
+            };
+            if let Poll::Ready(done) = polled {
+                return Some(done);
+            }
+            follow.get_or_insert_with(|| inner.turns.follow(may_lead));
+            // The thread that drove may have left meanwhile.
+            if may_lead && let Some(lead) = inner.turns.lead() {
+                drop(follow);
+                return inner.drive(lead, deadline, future);
+            }
+            match deadline {
+                None => thread::park(),
+                Some(deadline) => {
+                    let left = deadline.checked_duration_since(Instant::now());
+                    thread::park_timeout(left.filter(|left| !left.is_zero())?);
+                }
             }
         }
+    }
+
+    fn handle(&self) -> &Handle {
+        self.inner().runtime.handle()
+    }
+
+    fn inner(&self) -> &Inner {
+        self.0.0.as_ref().expect("taken only by dropping")
+    }
+}
+
+impl Inner {
+    fn in_background(self: Arc<Self>) {
+        while let Some(turn) = self.turns.background() {
+            self.runtime.block_on(turn.until_asked());
+        }
+        self.let_go();
+    }
+
+    /// Runs a future to its end on the calling thread, and with it what else runs on the runtime.
+    fn drive<T>(
+        &self,
+        mut lead: Lead<'_>,
+        deadline: Option<Instant>,
+        mut future: Pin<&mut impl Future<Output = T>>,
+    ) -> Option<T> {
+        let future = poll_fn(|cx| {
+            let polled = future.as_mut().poll(cx);
+            if polled.is_pending() {
+                lead.waits();
+            }
+            polled
+        });
+        match deadline {
+            None => Some(self.runtime.block_on(future)),
+            Some(deadline) => self.runtime.block_on(async { timeout_at(deadline.into(), future).await.ok() }),
+        }
+    }
+
+    /// The last one ends the runtime, without waiting, which is not allowed inside of another runtime.
+    fn let_go(self: Arc<Self>) {
+        if let Some(inner) = Arc::into_inner(self) {
+            inner.runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.take() {
+            inner.turns.end();
+            inner.let_go();
+        }
+    }
+}
+
+impl fmt::Debug for Reactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reactor").finish_non_exhaustive()
     }
 }
 
@@ -67,5 +205,139 @@ impl Wake for Unpark {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.0.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+    use std::thread::ThreadId;
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+    use tokio::task::yield_now;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    fn reactor() -> Reactor {
+        Reactor::new("test").expect("starts")
+    }
+
+    /// The thread that runs a task now.
+    fn driver(reactor: &Reactor) -> ThreadId {
+        reactor.wait(async { tokio::spawn(async { thread::current().id() }).await.expect("no panic") })
+    }
+
+    #[test]
+    fn a_lone_caller_comes_to_drive() {
+        let reactor = reactor();
+        // It may have begun while the background thread drove.
+        while driver(&reactor) != thread::current().id() {}
+    }
+
+    #[test]
+    fn the_background_thread_drives_while_nobody_waits() {
+        let reactor = reactor();
+        for _ in 0..20 {
+            let (ran, runs) = mpsc::channel();
+            let (begin, begins) = oneshot::channel::<()>();
+            // This thread waits for the task's first half, and the second half needs no caller.
+            let (half, done) = oneshot::channel();
+            reactor.spawn(async move {
+                half.send(()).expect("waited for");
+                begins.await.expect("sent below");
+                ran.send(thread::current().id()).expect("waited for");
+            });
+            reactor.wait(done).expect("half of it runs");
+            // So long that the background thread sleeps.
+            reactor.wait(async { sleep(Duration::from_millis(10)).await });
+            begin.send(()).expect("the task waits");
+            assert_ne!(runs.recv().expect("the task runs"), thread::current().id());
+        }
+    }
+
+    #[test]
+    fn tasks_run_although_a_caller_never_has_to_wait() {
+        let reactor = reactor();
+        let ran = Arc::new(AtomicBool::new(false));
+        let runs = ran.clone();
+        reactor.handle().spawn(async move { runs.store(true, Ordering::Release) });
+        while !ran.load(Ordering::Acquire) {
+            reactor.wait(ready(()));
+        }
+    }
+
+    #[test]
+    fn a_caller_that_waits_for_long_drives_for_the_others() {
+        let reactor = reactor();
+        let (end, ended) = oneshot::channel::<()>();
+        let waits = reactor.clone();
+        let long = thread::spawn(move || waits.wait(ended));
+        for _ in 0..100 {
+            reactor.wait(async { tokio::spawn(yield_now()).await.expect("no panic") });
+        }
+        end.send(()).expect("it waits");
+        long.join().expect("no panic").expect("sent above");
+    }
+
+    #[test]
+    fn a_deadline_ends_a_wait_whoever_drives() {
+        let reactor = reactor();
+        let (_other, ended) = oneshot::channel::<()>();
+        let never =
+            || reactor.wait_until(Some(Instant::now() + Duration::from_millis(5)), std::future::pending());
+        let short = || reactor.wait_until(Some(Instant::now() + Duration::from_millis(20)), ended);
+        thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(short(), None));
+            for _ in 0..10 {
+                assert_eq!(never(), None::<()>);
+            }
+        });
+    }
+
+    /// Callers come alone and together, wait for tasks, timers and each other, and give up; every wait ends.
+    #[test]
+    fn no_wake_up_is_lost_while_the_driver_changes() {
+        const ROUNDS: u64 = 400;
+        let reactor = &reactor();
+        thread::scope(|scope| {
+            for n in 0..6 {
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        match (round * 7 + n) % 5 {
+                            0 => reactor.wait(async { tokio::spawn(yield_now()).await.expect("no panic") }),
+                            1 => reactor.wait(async { sleep(Duration::from_micros(100 * n)).await }),
+                            2 => {
+                                let (send, received) = oneshot::channel();
+                                scope.spawn(move || send.send(()));
+                                reactor.wait(received).expect("sent");
+                            }
+                            3 => {
+                                let soon = Instant::now() + Duration::from_micros(50 * n);
+                                let given_up: Option<()> =
+                                    reactor.wait_until(Some(soon), std::future::pending());
+                                assert!(given_up.is_none());
+                            }
+                            // Longer than the background thread leaves the runtime alone.
+                            _ if round % 50 == 0 => thread::sleep(Duration::from_millis(5)),
+                            _ => {}
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    #[tokio::test]
+    async fn inside_an_async_runtime_another_thread_drives() {
+        let reactor = reactor();
+        for _ in 0..20 {
+            let ran = reactor.wait_until(None, async { reactor.handle().spawn(async { 7 }).await });
+            assert_eq!(ran.expect("without a deadline it waits").expect("no panic"), 7);
+        }
+        // This would block here if it waited for the tasks.
+        drop(reactor);
     }
 }

@@ -11,9 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
-use tokio::runtime::Handle;
 
-use super::reactor::{handle, wait};
+use super::reactor::Reactor;
 use super::readiness::Readiness;
 use crate::config::Config;
 use crate::device::DeviceKind;
@@ -45,7 +44,7 @@ struct Shared {
     writable: Readiness,
     settings: Mutex<Settings>,
     monitor: Monitor,
-    handle: Handle,
+    reactor: Reactor,
     /// Reading was shut down here: there is nothing more to read.
     read_shut: Shut,
     /// Writing was shut down here: nothing more can be written.
@@ -65,12 +64,12 @@ impl Stream {
     /// # Errors
     /// As for [`Stream::connect`](crate::Stream::connect); the [`TransportError`] is the source. [`Config`] has the deadline.
     pub fn connect(kind: DeviceKind, peer: SocketAddr, config: &Config) -> io::Result<Self> {
-        let handle = handle()?;
-        let connected = wait(&handle, None, crate::Stream::connect(kind, peer, config));
-        Self::new(connected.expect("without a deadline it waits").map_err(as_io_error)?, handle)
+        let reactor = Reactor::of_process()?;
+        let connected = reactor.wait_until(None, crate::Stream::connect(kind, peer, config));
+        Self::new(connected.expect("without a deadline it waits").map_err(as_io_error)?, reactor)
     }
 
-    pub(super) fn new(stream: crate::Stream, handle: Handle) -> io::Result<Self> {
+    pub(super) fn new(stream: crate::Stream, reactor: Reactor) -> io::Result<Self> {
         let monitor = stream.monitor();
         let (reader, writer) = tokio::io::split(stream);
         let shared = Shared {
@@ -80,7 +79,7 @@ impl Stream {
             writable: Readiness::new()?,
             settings: Mutex::default(),
             monitor,
-            handle,
+            reactor,
             read_shut: Shut::default(),
             write_shut: Shut::default(),
         };
@@ -196,12 +195,11 @@ impl Shared {
         let mut half = turn(half, settings, readiness)?;
         let mut step = |cx: &mut Context<'_>| step(&mut half, cx);
         let done = if settings.nonblocking {
-            let _entered = self.handle.enter();
-            readiness.attempt(step).map(Some)
+            self.reactor.attempt(|| readiness.attempt(step)).map(Some)
         } else {
             // A limit beyond what the clock can say is none.
             let deadline = timeout(&settings).and_then(|limit| Instant::now().checked_add(limit));
-            Poll::Ready(wait(&self.handle, deadline, poll_fn(&mut step)))
+            Poll::Ready(self.reactor.wait_until(deadline, poll_fn(&mut step)))
         };
         drop(half);
         // A stream that waited woke this thread in place of the descriptor.
@@ -250,7 +248,7 @@ impl Shared {
     /// Delivers what was written, and disconnects. The connection's own deadlines end it.
     fn close(&self) -> io::Result<()> {
         let mut writer = lock(&self.writer);
-        let closed = wait(&self.handle, None, poll_fn(|cx| Pin::new(&mut *writer).poll_shutdown(cx)));
+        let closed = self.reactor.wait_until(None, poll_fn(|cx| Pin::new(&mut *writer).poll_shutdown(cx)));
         closed.unwrap_or(Ok(()))
     }
 }
