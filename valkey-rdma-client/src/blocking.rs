@@ -50,7 +50,7 @@ impl Client {
     /// As [`connect`](Self::connect).
     pub fn connect_with(endpoint: impl IntoEndpoint, config: &Config) -> Result<Self, Error> {
         let endpoint = endpoint.into_endpoint()?;
-        let reactor = Reactor::new("valkey-client").map_err(|error| ConnectError {
+        let reactor = Reactor::new("valkey-client", || {}).map_err(|error| ConnectError {
             peer: endpoint.authority().into(),
             transport: endpoint.transport(),
             cause: ConnectCause::Io(Arc::new(error)),

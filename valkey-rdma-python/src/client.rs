@@ -15,7 +15,7 @@ use crate::local::Local;
 use crate::options::Options;
 use crate::pubsub::Subscriber;
 use crate::registration::Registration;
-use crate::runtime;
+use crate::runtime::{self, Calls};
 use crate::server::Target;
 use crate::transfer::Fit;
 use crate::{arguments, batch, describe, memory, reply};
@@ -36,15 +36,16 @@ pub(crate) struct Client {
 struct Shared {
     engine: Local<Arc<Engine>>,
     handle: Handle,
+    calls: Local<Calls>,
 }
 
 impl Client {
     pub(crate) fn connect(&self, py: Python<'_>, options: Options, target: Target) -> PyResult<()> {
         self.shared.check_new()?;
         let connect = options.connect(target)?;
-        let handle = runtime::handle(py)?;
-        let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
-        self.shared.set(Shared { engine: Local::new(engine), handle })
+        let (handle, calls) = (runtime::handle(py)?, runtime::calls(py)?);
+        let engine = runtime::wait_in(py, &calls, connect)?.map_err(|failure| failure.raise(py))?;
+        self.shared.set(Shared { engine: Local::new(engine), handle, calls: Local::new(calls) })
     }
 
     /// The engine.
@@ -66,7 +67,8 @@ impl Client {
         py: Python<'_>,
         operation: impl Future<Output = Result<T, Failure>> + Send,
     ) -> PyResult<T> {
-        let outcome = runtime::wait(py, &self.shared.get()?.handle, operation);
+        let calls = self.shared.get()?.calls.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        let outcome = runtime::wait_in(py, calls, operation);
         memory::release_all(py);
         outcome?.map_err(|failure| failure.raise(py))
     }
@@ -261,8 +263,11 @@ impl Client {
     /// Opens a connection for subscriptions.
     fn subscriber(&self, py: Python<'_>) -> PyResult<Subscriber> {
         let engine = self.engine(py)?;
-        let opened = self.wait(py, async move { Ok(engine.server.subscriber().await?) })?;
-        Ok(Subscriber::new(opened, self.shared.get()?.handle.clone()))
+        // Background threads take its messages, which also come while no thread waits.
+        let handle = &self.shared.get()?.handle;
+        let opened = runtime::wait(py, handle, async move { engine.server.subscriber().await })?;
+        let opened = opened.map_err(|error| Failure::from(error).raise(py))?;
+        Ok(Subscriber::new(opened, handle.clone()))
     }
 
     /// Describes the connection: transport, device, windows; and why it is not RDMA, if it should be. Of a cluster: its nodes,
@@ -280,7 +285,7 @@ impl Client {
     /// Calls made later raise ``ClosedError``, and so do calls that are cut off. A signal handler that closes the client during a call
     /// does not wait: the call raises when the handler has returned.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(Shared { engine, handle }) = self.shared.if_any() else { return Ok(()) };
+        let Some(Shared { engine, handle, .. }) = self.shared.if_any() else { return Ok(()) };
         match engine.here() {
             // A signal handler: the call that it interrupts ends when it returns, and not before.
             Some(engine) if runtime::is_waiting() => {

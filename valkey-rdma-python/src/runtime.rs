@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
+pub(crate) use valkey_rdma_transport::blocking::Reactor as Calls;
 
 use crate::errors::Failure;
 use crate::reactor::Reactor;
@@ -23,6 +24,8 @@ use crate::reactor::Reactor;
 pub(crate) struct OfProcess {
     process: u32,
     runtime: ManuallyDrop<Runtime>,
+    /// That of the connections of blocking clients, which a thread that waits alone drives itself.
+    calls: ManuallyDrop<Calls>,
 }
 
 static RUNTIME: Mutex<Option<OfProcess>> = Mutex::new(None);
@@ -31,15 +34,27 @@ pub(crate) fn current() -> MutexGuard<'static, Option<OfProcess>> {
     RUNTIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The runtime of this process, which is started at the first call.
+/// The background threads of this process, which are started at the first call.
 ///
 /// # Errors
 /// ClosedError once Python exits.
 pub(crate) fn handle(py: Python<'_>) -> PyResult<Handle> {
+    of_process(py, |running| running.runtime.handle().clone())
+}
+
+/// The runtime that blocking clients of this process connect and wait in.
+///
+/// # Errors
+/// ClosedError once Python exits.
+pub(crate) fn calls(py: Python<'_>) -> PyResult<Calls> {
+    of_process(py, |running| Calls::clone(&running.calls))
+}
+
+fn of_process<T>(py: Python<'_>, part: impl FnOnce(&OfProcess) -> T) -> PyResult<T> {
     wait_for_forks(py);
     let mut current = current();
     if let Some(running) = current.as_ref().filter(|running| running.process == process::id()) {
-        return Ok(running.runtime.handle().clone());
+        return Ok(part(running));
     }
     if is_exiting() {
         // Raising may release Python's lock, and a thread that takes it may wait for this one.
@@ -52,10 +67,14 @@ pub(crate) fn handle(py: Python<'_>) -> PyResult<Handle> {
         .thread_name("valkey-rdma")
         .enable_all()
         .build()?;
-    let handle = runtime.handle().clone();
+    let calls = Calls::new("valkey-rdma-calls", || IN_BACKGROUND.set(true))?;
     // That of a parent process is not dropped: its descriptors are the parent's.
-    *current = Some(OfProcess { process: process::id(), runtime: ManuallyDrop::new(runtime) });
-    Ok(handle)
+    let running = OfProcess {
+        process: process::id(),
+        runtime: ManuallyDrop::new(runtime),
+        calls: ManuallyDrop::new(calls),
+    };
+    Ok(part(current.insert(running)))
 }
 
 /// Ends the background threads, and with them everything in flight. Python calls it when it exits, before it frees memory that
@@ -64,6 +83,7 @@ pub(crate) fn shut_down() {
     *gate() = true;
     let running = current().take();
     if let Some(running) = running.filter(|running| running.process == process::id()) {
+        running.calls.shut_down(PATIENCE);
         ManuallyDrop::into_inner(running.runtime).shutdown_timeout(PATIENCE);
     }
 }
@@ -103,6 +123,29 @@ pub(crate) fn wait<T: Send>(
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = Box::pin(future);
     poll_to_end(py, || park_for_a_while(handle, future.as_mut(), &waker), || py.check_signals())
+}
+
+/// As [`wait`], in the runtime of blocking clients, which the calling thread drives if it waits alone.
+///
+/// # Errors
+/// As there.
+pub(crate) fn wait_in<T: Send>(
+    py: Python<'_>,
+    calls: &Calls,
+    future: impl Future<Output = T> + Send,
+) -> PyResult<T> {
+    let mut future = Box::pin(future);
+    let poll = || {
+        let polled = poll_fn(|cx| match unless_exiting(|| future.as_mut().poll(cx)) {
+            Some(polled) => polled.map(Some),
+            // It ends its turn at the runtime first.
+            None => Poll::Ready(None),
+        });
+        let _driving = InBackground::begin(true);
+        let done = calls.wait_until(Some(Instant::now() + SIGNAL_CHECK), polled)?;
+        Some(done.unwrap_or_else(|| sleep_until_the_end()))
+    };
+    poll_to_end(py, poll, || py.check_signals())
 }
 
 /// As [`wait`], for an operation whose tasks on the background threads use memory of the program. If a signal handler raises, it is
@@ -199,13 +242,19 @@ fn poll_unless_exiting<T>(
     future: Pin<&mut impl Future<Output = T>>,
     cx: &mut Context<'_>,
 ) -> Poll<T> {
+    let polled = unless_exiting(|| {
+        let _entered = handle.enter();
+        future.poll(cx)
+    });
+    polled.unwrap_or_else(|| sleep_until_the_end())
+}
+
+/// Runs a step without Python's lock, while no thread forks. `None` once Python exits.
+fn unless_exiting<T>(step: impl FnOnce() -> T) -> Option<T> {
     let exiting = EXITING.read().unwrap_or_else(PoisonError::into_inner);
-    if *exiting {
-        drop(exiting);
-        sleep_until_the_end();
-    }
-    let _entered = handle.enter();
-    future.poll(cx)
+    // What it drops does not take that lock once more.
+    let _guarded = InBackground::begin(false);
+    (!*exiting).then(step)
 }
 
 /// Waits until no thread forks. None begins to before this one gives Python's lock away: from here on until then it may take the locks
@@ -243,6 +292,23 @@ pub(crate) fn no_fork_meanwhile() -> Option<RwLockReadGuard<'static, bool>> {
 
 thread_local! {
     static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it exists, this thread runs what background threads run, or does not.
+struct InBackground {
+    before: bool,
+}
+
+impl InBackground {
+    fn begin(now: bool) -> Self {
+        Self { before: IN_BACKGROUND.replace(now) }
+    }
+}
+
+impl Drop for InBackground {
+    fn drop(&mut self) {
+        IN_BACKGROUND.set(self.before);
+    }
 }
 
 fn sleep_until_the_end() -> ! {

@@ -4,10 +4,10 @@ use std::fmt;
 use std::future::{Future, poll_fn, ready};
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::timeout_at;
@@ -28,23 +28,31 @@ pub struct Reactor(Arc<Owner>);
 struct Owner(Option<Arc<Inner>>);
 
 struct Inner {
-    runtime: Runtime,
+    handle: Handle,
+    /// Locked by the thread that drives. `None` once it has been shut down.
+    runtime: Mutex<Option<Runtime>>,
     turns: Turns,
 }
 
 impl Reactor {
-    /// Starts the background thread, with a name for debuggers. It leaves signals to the program's threads.
+    /// Starts the background thread, with a name for debuggers. It leaves signals to the program's threads, and calls `begin` first.
     ///
     /// # Errors
     /// Those of the operating system.
-    pub fn new(thread_name: &str) -> io::Result<Self> {
+    pub fn new(thread_name: &str, begin: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         // Its own threads resolve names.
         let runtime = signals::runtime(Builder::new_current_thread().thread_name(thread_name).enable_all())?;
-        let inner = Arc::new(Inner { runtime, turns: Turns::default() });
+        let handle = runtime.handle().clone();
+        let inner = Arc::new(Inner { handle, runtime: Mutex::new(Some(runtime)), turns: Turns::default() });
         let thread = thread::Builder::new().name(thread_name.to_owned());
         let drives = inner.clone();
         let reactor = Self(Arc::new(Owner(Some(inner))));
-        signals::blocked(|| thread.spawn(move || drives.in_background()))?;
+        signals::blocked(|| {
+            thread.spawn(move || {
+                begin();
+                drives.in_background();
+            })
+        })?;
         Ok(reactor)
     }
 
@@ -55,7 +63,7 @@ impl Reactor {
         if let Some(reactor) = &*reactor {
             return Ok(reactor.clone());
         }
-        Ok(reactor.insert(Self::new("valkey-rdma")?).clone())
+        Ok(reactor.insert(Self::new("valkey-rdma", || {})?).clone())
     }
 
     /// Runs a future on this thread to its end.
@@ -71,11 +79,7 @@ impl Reactor {
     /// Runs a future on this thread, up to the deadline. `None`: it was not done by then, and was dropped.
     ///
     /// Inside an async runtime it blocks the thread, and another one drives.
-    pub(crate) fn wait_until<T>(
-        &self,
-        deadline: Option<Instant>,
-        future: impl Future<Output = T>,
-    ) -> Option<T> {
+    pub fn wait_until<T>(&self, deadline: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
         self.run(Handle::try_current().is_err(), deadline, future)
     }
 
@@ -95,6 +99,18 @@ impl Reactor {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.handle().spawn(task);
         self.inner().turns.want();
+    }
+
+    /// Ends the runtime although clones of this exist, and drops its tasks: before the end of the process. No thread may begin to wait.
+    /// One that drives now is waited for, up to `patience`; if it goes on, nothing is dropped.
+    pub fn shut_down(&self, patience: Duration) {
+        let inner = self.inner();
+        inner.turns.end();
+        if inner.turns.wait_for_end(patience)
+            && let Some(runtime) = lock(&inner.runtime).take()
+        {
+            runtime.shutdown_timeout(patience);
+        }
     }
 
     fn run<T>(
@@ -137,7 +153,7 @@ impl Reactor {
     }
 
     fn handle(&self) -> &Handle {
-        self.inner().runtime.handle()
+        &self.inner().handle
     }
 
     fn inner(&self) -> &Inner {
@@ -148,7 +164,7 @@ impl Reactor {
 impl Inner {
     fn in_background(self: Arc<Self>) {
         while let Some(turn) = self.turns.background() {
-            self.runtime.block_on(turn.until_asked());
+            self.block_on(turn.until_asked());
         }
         self.let_go();
     }
@@ -168,15 +184,25 @@ impl Inner {
             polled
         });
         match deadline {
-            None => Some(self.runtime.block_on(future)),
-            Some(deadline) => self.runtime.block_on(async { timeout_at(deadline.into(), future).await.ok() }),
+            None => Some(self.block_on(future)),
+            Some(deadline) => self.block_on(async { timeout_at(deadline.into(), future).await.ok() }),
         }
+    }
+
+    fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        // One thread drives at a time, so none waits for the lock.
+        let runtime = lock(&self.runtime);
+        runtime.as_ref().expect("shut down when no thread drives any more").block_on(future)
     }
 
     /// The last one ends the runtime, without waiting, which is not allowed inside of another runtime.
     fn let_go(self: Arc<Self>) {
         if let Some(inner) = Arc::into_inner(self) {
-            inner.runtime.shutdown_background();
+            let runtime = inner.runtime.into_inner().unwrap_or_else(PoisonError::into_inner);
+            // `None` after `shut_down`.
+            if let Some(runtime) = runtime {
+                runtime.shutdown_background();
+            }
         }
     }
 }
@@ -213,7 +239,6 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
     use std::thread::ThreadId;
-    use std::time::Duration;
 
     use tokio::sync::oneshot;
     use tokio::task::yield_now;
@@ -222,7 +247,7 @@ mod tests {
     use super::*;
 
     fn reactor() -> Reactor {
-        Reactor::new("test").expect("starts")
+        Reactor::new("test", || {}).expect("starts")
     }
 
     /// The thread that runs a task now.

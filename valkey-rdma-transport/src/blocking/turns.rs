@@ -23,6 +23,8 @@ pub(super) struct Turns {
     changed: Condvar,
     /// Ends its turn while it drives.
     leave: Notify,
+    /// The last driver has left.
+    idle: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +59,7 @@ impl Turns {
     /// The calling thread drives from now on. `None`: another one does.
     pub(super) fn lead(&self) -> Option<Lead<'_>> {
         let mut state = self.state();
-        state.driver.is_none().then(|| {
+        (state.driver.is_none() && !state.ended).then(|| {
             state.driver = Some(Driver::Caller);
             state.reserved = false;
             Lead { turns: self, waited: false }
@@ -132,11 +134,18 @@ impl Turns {
         }
     }
 
-    /// Ends the background thread.
+    /// Ends the background thread. No thread begins to drive any more.
     pub(super) fn end(&self) {
         self.state().ended = true;
         self.changed.notify_one();
         self.leave.notify_one();
+    }
+
+    /// Waits until no thread drives, after [`end`](Self::end). False: one still does.
+    pub(super) fn wait_for_end(&self, patience: Duration) -> bool {
+        let driven = |state: &mut State| state.driver.is_some();
+        let waited = self.idle.wait_timeout_while(self.state(), patience, driven);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -162,6 +171,9 @@ impl Drop for Lead<'_> {
         let mut state = self.turns.state();
         state.driver = None;
         state.waits += u64::from(self.waited);
+        if state.ended {
+            self.turns.idle.notify_all();
+        }
         if state.followers > 0 || state.asleep {
             self.turns.changed.notify_one();
         }
@@ -204,6 +216,9 @@ impl Drop for Background<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.state();
         state.driver = None;
+        if state.ended {
+            self.turns.idle.notify_all();
+        }
         if let Some(thread) = state.asking.take() {
             state.reserved = true;
             thread.unpark();
