@@ -54,6 +54,14 @@ check_glibc() {
         die "${1##*/} needs glibc $needed, later than $oldest_glibc: run this on Debian 12"
 }
 
+# The C library, as it is under /usr/local.
+c_library() {
+    build -p valkey-rdma-c
+    check_glibc "$target/dist/libvalkey_rdma.so"
+    DESTDIR=$1 valkey-rdma-c/install.sh "$target/dist" /usr/local
+    release/third-party.py valkey-rdma-c >"$1/usr/local/share/doc/valkey-rdma-c/THIRD-PARTY.txt"
+}
+
 archive() {
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --use-compress-program='gzip -n9' \
         -cf "$out/$1.tar.gz" -C "$2" --transform "s,^\.,$1," .
@@ -90,6 +98,10 @@ trap 'rm -rf "$stage"' EXIT
 chmod 755 "$stage"
 release/stage.sh "$stage" "$target/dist" "${programs[@]}"
 archive "valkey-rdma-tools-$version-$arch-linux-gnu" "$stage"
+c=$(mktemp -d)
+trap 'rm -rf "$stage" "$c"' EXIT
+quietly "building the C library" c_library "$c"
+archive "valkey-rdma-c-$version-$arch-linux-gnu" "$c/usr/local"
 quietly "making the Debian package" release/debian/package.sh "$stage" "$version" "$out"
 cp release/Containerfile "$out"
 quietly "building the Python wheel" wheel

@@ -38,6 +38,11 @@ impl Outputs {
         ];
         for (flag, path) in files {
             let Some(path) = path else { continue };
+            if path.as_os_str() == "-" {
+                let reason =
+                    "results go to a file, and - would be its name: write /dev/stdout for standard output";
+                return Err(Instead::Refuse(format!("{flag} -: {reason}")));
+            }
             let whole = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
             if let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == whole) {
                 let reason = format!("{other} and {flag} would write the same file: {}", path.display());

@@ -29,6 +29,7 @@ fn bad_flags_end_with_status_2() {
     assert_one_line(&tool(&["--rdma", "--pool", "-d", "1-8191"]), 2, "-d gives at most 8191");
     assert_one_line(&tool(&["--pool"]), 2, "it needs --rdma");
     assert_one_line(&tool(&["--json", "/nowhere/at/all.json"]), 2, "/nowhere/at/all.json cannot be written");
+    assert_one_line(&tool(&["--json", "-"]), 2, "--json -: ");
     let one_file = env!("CARGO_TARGET_TMPDIR").to_owned() + "/one-file";
     assert_one_line(
         &tool(&["--json", &one_file, "--html", &(env!("CARGO_TARGET_TMPDIR").to_owned() + "/./one-file")]),
