@@ -93,7 +93,12 @@ impl Faults {
         let known = self.counts.contains_key(&fault.kind) || self.counts.len() < KINDS;
         let kind = if known { fault.kind.clone() } else { FaultKind::Other };
         *self.counts.entry(kind).or_default() += times;
-        if self.first.len() < KEPT {
+        self.keep(fault);
+    }
+
+    /// Keeps a fault, unless enough are kept or one like it is.
+    fn keep(&mut self, fault: Fault) {
+        if self.first.len() < KEPT && !self.first.contains(&fault) {
             self.first.push(fault);
         }
     }
@@ -103,8 +108,7 @@ impl Faults {
         for (kind, count) in other.counts {
             *self.counts.entry(kind).or_default() += count;
         }
-        self.first.extend(other.first);
-        self.first.truncate(KEPT);
+        other.first.into_iter().for_each(|fault| self.keep(fault));
     }
 
     /// Whether nothing went wrong.
@@ -122,7 +126,7 @@ impl Faults {
         self.counts.iter().map(|(kind, &count)| (kind, count))
     }
 
-    /// The first few faults in full.
+    /// The first few faults that differ, in full.
     pub(crate) fn first(&self) -> &[Fault] {
         &self.first
     }
@@ -137,16 +141,28 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_are_counted_and_only_the_first_kept() {
+    fn all_faults_are_counted_and_the_first_of_each_text_kept() {
         let mut faults = Faults::default();
         for _ in 0..100 {
             faults.add(fault(FaultKind::WrongBytes));
         }
         faults.add(fault(FaultKind::ServerError("OOM".to_owned())));
         assert_eq!(faults.total(), 101);
-        assert_eq!(faults.first().len(), KEPT);
+        assert_eq!(faults.first().len(), 2);
         let counts: Vec<_> = faults.counts().map(|(kind, count)| (kind.to_string(), count)).collect();
         assert_eq!(counts, [("wrong bytes".to_owned(), 100), ("server error OOM".to_owned(), 1)]);
+        let again = faults.clone();
+        faults.merge(again);
+        assert_eq!((faults.total(), faults.first().len()), (202, 2));
+    }
+
+    #[test]
+    fn of_faults_that_all_differ_a_few_are_kept() {
+        let mut faults = Faults::default();
+        for n in 0..100 {
+            faults.add(Fault { kind: FaultKind::WrongBytes, detail: n.to_string() });
+        }
+        assert_eq!((faults.total(), faults.first().len()), (100, KEPT));
     }
 
     #[test]
