@@ -186,7 +186,7 @@ impl AcceptError {
     pub(crate) fn advice(&self) -> &'static str {
         match self {
             Self::System(error) if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) => {
-                ": it waits until another client leaves; raise LimitNOFILE= of the unit (ulimit -n), or lower limits.clients"
+                ": it waits until there is a descriptor; raise LimitNOFILE= of the unit (in a shell ulimit -Hn)"
             }
             _ => "",
         }

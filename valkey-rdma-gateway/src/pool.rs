@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::error::GatewayError;
 use crate::identity::{Identity, Key};
 use crate::inbox::{Inbox, lock};
+use crate::limits::Limits;
 use crate::login::RouteLogin;
 use crate::open_error::{OpenError, one_line};
 use crate::probe::Probe;
@@ -116,10 +117,11 @@ impl Pool {
     pub(crate) fn new(
         origin: Origin,
         login: Option<&RouteLogin>,
+        limits: &Limits,
         core: Arc<Core>,
     ) -> Result<Self, GatewayError> {
         let servers = &origin.servers;
-        let server = Arc::new(Server::new(servers, origin.cluster, login, &core.limits(), &core.services)?);
+        let server = Arc::new(Server::new(servers, origin.cluster, login, limits, &core.services)?);
         let cluster = || Cluster::new(servers, login, core.clone(), &server);
         let cluster = origin.cluster.then(cluster).transpose()?;
         let endpoint = server.endpoint();
@@ -175,6 +177,12 @@ impl Pool {
         }
     }
 
+    /// File descriptors that its connections may need. The shared ones to the nodes of a cluster depend on the logins and nodes.
+    pub(crate) fn descriptors(&self) -> usize {
+        let of_nodes = if self.cluster.is_some() { NODES } else { 0 };
+        self.server.descriptors().saturating_add(of_nodes)
+    }
+
     /// What is known of the cluster, for each login. Empty for a server.
     pub(crate) fn clusters(&self) -> Vec<(Key, ClusterStatus)> {
         self.cluster.as_ref().map_or_else(Vec::new, Cluster::status)
@@ -225,5 +233,7 @@ impl Drop for Pool {
     }
 }
 
+/// Descriptors that are kept for shared connections to the nodes of a cluster.
+const NODES: usize = 64;
 /// How long one who asks for the server waits for its answer.
 const PROBE: Duration = Duration::from_secs(2);

@@ -14,6 +14,7 @@ use valkey_rdma_transport::{DeviceKind, TransportError};
 
 use self::exchange::exchange;
 use crate::admission::Admission;
+use crate::descriptors;
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key, Login};
 use crate::inbox::lock;
@@ -141,10 +142,9 @@ impl Server {
         (self.permitted - self.permits.available_permits(), self.permitted)
     }
 
-    /// File descriptors that its connections may need: one over RDMA has a channel for events and one for completions.
+    /// File descriptors that its connections may need.
     pub(crate) fn descriptors(&self) -> usize {
-        let each = if self.endpoint().transport() == Transport::Rdma { 2 } else { 1 };
-        self.permitted.saturating_mul(each)
+        self.permitted.saturating_mul(descriptors::of_connection(self.endpoint()))
     }
 
     /// Whether a connection has a user. Nothing reads the others, so that their end is not noticed.
@@ -367,22 +367,3 @@ fn other_role(reply: &[u8]) -> Option<String> {
 
 /// Commands of a login that may fail.
 const EXTRA: usize = 2;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_connection_over_rdma_takes_two_descriptors() {
-        let descriptors = |url: &str| {
-            let server =
-                Server::new(&[url.to_owned()], false, None, &Limits::default(), &Services::default());
-            let server = server.unwrap();
-            (server.descriptors(), server.connections().1)
-        };
-        let (tcp, connections) = descriptors("valkey://10.0.0.7");
-        assert_eq!(tcp, connections);
-        let (rdma, connections) = descriptors("rdma://10.0.0.7");
-        assert_eq!(rdma, 2 * connections);
-    }
-}

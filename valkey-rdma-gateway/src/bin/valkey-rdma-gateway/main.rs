@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
@@ -147,6 +148,7 @@ fn main() -> ExitCode {
         say("the configuration is valid");
         return ExitCode::SUCCESS;
     }
+    raise_open_files();
     let runtime = match runtime(threads) {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("cannot start {threads} threads: {error}"), ExitCode::FAILURE),
@@ -154,6 +156,14 @@ fn main() -> ExitCode {
     match runtime.block_on(run(config, path.as_deref())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail(&message, ExitCode::FAILURE),
+    }
+}
+
+/// Raises the limit of open files as far as a user may. The soft limit protects programs that use `select`.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        warn!(%error, "cannot raise the limit of open files from {:?} to {:?}", limit.current, limit.maximum);
     }
 }
 
