@@ -123,8 +123,7 @@ impl Gateway {
         config.check()?;
         let listeners: Vec<_> = config.routes.iter().flat_map(|route| &route.listen).collect();
         let budget = Budget::new(descriptors::limit(), &listeners, config.metrics.is_some());
-        let mut limits = config.limits.clone();
-        limits.upstreams = budget.upstreams(&limits, weight(config));
+        let upstreams = budget.upstreams(&config.limits, weight(config));
         let mut pools = lock(&self.pools).by_origin();
         // All that can fail comes first.
         let (mut planned, mut current) = (Vec::new(), Vec::<Arc<Pool>>::new());
@@ -134,7 +133,13 @@ impl Gateway {
             let origin = origin(route);
             let pool = match pools.get(&origin) {
                 Some(pool) => pool.clone(),
-                None => Arc::new(Pool::new(origin.clone(), login.as_ref(), &limits, self.core.clone())?),
+                None => Arc::new(Pool::new(
+                    origin.clone(),
+                    login.as_ref(),
+                    &config.limits,
+                    upstreams,
+                    self.core.clone(),
+                )?),
             };
             logins.extend(login.map(|login| (pool.clone(), login)));
             pools.insert(origin, pool.clone());
@@ -157,13 +162,18 @@ impl Gateway {
         };
 
         self.core.set_limits(config.limits.clone());
+        for pool in &current {
+            for change in pool.unapplied(&config.limits) {
+                warn!(server = %pool.server.endpoint(), "{change}");
+            }
+        }
         logins.iter().for_each(|(pool, login)| pool.set_login(login));
         drop(pools);
         self.replace_pools(current);
         let of_servers = lock(&self.pools).all().iter().map(|pool| pool.descriptors()).sum();
         let clients = budget.clients(of_servers);
         self.core.affordable.store(clients, Ordering::Relaxed);
-        if let Some(shortage) = budget.shortage(&config.limits, clients, limits.upstreams) {
+        if let Some(shortage) = budget.shortage(&config.limits, clients, upstreams) {
             warn!("{shortage}");
         }
         self.listeners.retain(|listener| {
