@@ -27,6 +27,7 @@ use valkey_rdma_program::{Style, complain, parse};
 #[command(
     name = "valkey-rdma-gateway",
     version = valkey_rdma_program::version!("verbs", "rdma-sys", "emulated"),
+    after_help = "The Debian package has the manual in /usr/share/doc/valkey-rdma-tools: valkey-rdma-gateway/README.md, and in docs/ operations.md, monitoring.md and troubleshooting.md.",
     subcommand_negates_reqs = true,
     args_conflicts_with_subcommands = true
 )]
