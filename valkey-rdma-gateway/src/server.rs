@@ -88,7 +88,7 @@ impl Server {
                 endpoint.transport_config().pinned_bytes()
             )));
         }
-        let metrics = services.metrics(endpoint);
+        let metrics = services.metrics(label(endpoint));
         let standing = Arc::new(Standing::new(endpoint.to_string(), is_cluster));
         let password = Mutex::new(endpoint.password().map(Arc::from));
         let permits = Arc::new(Semaphore::new(permitted));
@@ -118,6 +118,11 @@ impl Server {
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
         self.dialers[0].endpoint()
+    }
+
+    /// How metrics name it.
+    pub(crate) fn label(&self) -> String {
+        label(self.endpoint())
     }
 
     /// Whether these are several nodes, of which one is enough.
@@ -350,6 +355,15 @@ impl Server {
             Some(login) => (Some(&login.user), Some(&login.password)),
             None => (self.endpoint().user().map(str::as_bytes), password.map(str::as_bytes)),
         }
+    }
+}
+
+/// How metrics name a server: as it is shown, without its login, because a login may change.
+pub(crate) fn label(server: &Endpoint) -> String {
+    let shown = server.to_string();
+    match (shown.split_once("://"), shown.split_once(":***@")) {
+        (Some((scheme, _)), Some((_, rest))) if server.password().is_some() => format!("{scheme}://{rest}"),
+        _ => shown,
     }
 }
 

@@ -113,6 +113,15 @@ async fn limits_that_need_a_restart_are_named_at_a_reload() {
     assert_eq!(log.matches("needs a restart").count(), 1, "{log}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_without_any_file_says_so() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let gateway = Gateway::start(&url);
+    gateway.child.signal(Signal::HUP);
+    let line = gateway.waits_for("there is no configuration file");
+    assert!(line.contains("no password file: there is nothing to read again"), "{line}");
+}
+
 /// Over TCP nothing ends the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_freezes_and_goes_on_is_logged() {

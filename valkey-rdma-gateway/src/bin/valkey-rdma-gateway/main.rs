@@ -216,7 +216,12 @@ async fn reload(gateway: &mut Gateway, path: Option<&Path>, config: &Config, act
             report("STATUS=configuration read again");
             announce(gateway);
         }
-        (Ok(()), None) => info!("there is no configuration file; the password file is read again"),
+        (Ok(()), None) if config.routes.iter().any(|route| route.password_file.is_some()) => {
+            info!("there is no configuration file; the password file is read again");
+        }
+        (Ok(()), None) => {
+            info!("there is no configuration file and no password file: there is nothing to read again");
+        }
         (Err(error), _) => {
             error!(%error, "the configuration has not changed");
             report(&format!("STATUS=the configuration has not changed: {error}"));
