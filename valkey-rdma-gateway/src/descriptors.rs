@@ -26,14 +26,19 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The budget of a gateway with these listeners.
-    pub(crate) fn new(limit: Option<usize>, listeners: &[&Listen], has_metrics: bool) -> Self {
+    /// The budget of a gateway with these listeners, in front of this number of clusters.
+    pub(crate) fn new(
+        limit: Option<usize>,
+        listeners: &[&Listen],
+        clusters: usize,
+        has_metrics: bool,
+    ) -> Self {
         let limit = limit.unwrap_or(usize::MAX);
         let is_device = |listen: &&&Listen| matches!(listen, Listen::Rdma(_) | Listen::Emulated(_));
         let devices = listeners.iter().filter(is_device).count();
         let of_listeners = listeners.len() + devices * OF_DEVICE;
         let of_metrics = if has_metrics { OF_METRICS } else { 0 };
-        let left = limit.saturating_sub(OTHERS + of_listeners + of_metrics);
+        let left = limit.saturating_sub(OTHERS + of_listeners + of_metrics + clusters * OF_NODES);
         Self { limit, left, of_client: if devices > 0 { 2 } else { 1 } }
     }
 
@@ -74,6 +79,8 @@ impl Budget {
 
 /// What the runtime, the log, Sentinels, the resolver, and clients that are being refused need.
 const OTHERS: usize = 32;
+/// Shared connections to the nodes of a cluster: two for each login, protocol and node, of which nothing is known at the start.
+const OF_NODES: usize = 64;
 /// What a listener on a device needs in addition.
 const OF_DEVICE: usize = 3;
 /// The listener of `/metrics`, and its clients: see [`http`](crate::http).
@@ -84,7 +91,7 @@ mod tests {
     use super::*;
 
     fn budget(limit: Option<usize>, listen: &str) -> Budget {
-        Budget::new(limit, &[&listen.parse().unwrap()], true)
+        Budget::new(limit, &[&listen.parse().unwrap()], 0, true)
     }
 
     #[test]

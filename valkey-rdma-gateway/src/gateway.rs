@@ -61,7 +61,8 @@ struct Running {
 }
 
 impl Gateway {
-    /// Listens on all addresses and begins to serve. Servers need not be up.
+    /// Listens on all addresses and begins to serve. Servers need not be up. The limit of open files bounds how many clients there may be:
+    /// raise the soft limit before, as the program does.
     ///
     /// # Errors
     /// [`GatewayError`] if the configuration is invalid, or one of its addresses cannot be listened on.
@@ -122,7 +123,8 @@ impl Gateway {
     async fn take_over(&mut self, config: &Config, activation: &mut Activation) -> Result<(), GatewayError> {
         config.check()?;
         let listeners: Vec<_> = config.routes.iter().flat_map(|route| &route.listen).collect();
-        let budget = Budget::new(descriptors::limit(), &listeners, config.metrics.is_some());
+        let clusters = config.routes.iter().filter(|route| route.cluster).count();
+        let budget = Budget::new(descriptors::limit(), &listeners, clusters, config.metrics.is_some());
         let upstreams = budget.upstreams(&config.limits, weight(config));
         let mut pools = lock(&self.pools).by_origin();
         // All that can fail comes first.
@@ -170,7 +172,7 @@ impl Gateway {
         logins.iter().for_each(|(pool, login)| pool.set_login(login));
         drop(pools);
         self.replace_pools(current);
-        let of_servers = lock(&self.pools).all().iter().map(|pool| pool.descriptors()).sum();
+        let of_servers = lock(&self.pools).all().iter().map(|pool| pool.server.descriptors()).sum();
         let clients = budget.clients(of_servers);
         self.core.affordable.store(clients, Ordering::Relaxed);
         if let Some(shortage) = budget.shortage(&config.limits, clients, upstreams) {

@@ -199,12 +199,6 @@ impl Pool {
             .collect()
     }
 
-    /// File descriptors that its connections may need. The shared ones to the nodes of a cluster depend on the logins and nodes.
-    pub(crate) fn descriptors(&self) -> usize {
-        let of_nodes = if self.cluster.is_some() { NODES } else { 0 };
-        self.server.descriptors().saturating_add(of_nodes)
-    }
-
     /// What is known of the cluster, for each login. Empty for a server.
     pub(crate) fn clusters(&self) -> Vec<(Key, ClusterStatus)> {
         self.cluster.as_ref().map_or_else(Vec::new, Cluster::status)
@@ -255,7 +249,5 @@ impl Drop for Pool {
     }
 }
 
-/// Descriptors that are kept for shared connections to the nodes of a cluster.
-const NODES: usize = 64;
 /// How long one who asks for the server waits for its answer.
 const PROBE: Duration = Duration::from_secs(2);

@@ -175,7 +175,9 @@ impl Server {
     /// The error if no connection may be made.
     pub(crate) fn no_room(&self) -> OpenError {
         let text = format!("all {} connections to {} are in use", self.permitted, self.endpoint());
-        OpenError::Unreachable(format!("{text}; raise limits.upstreams or limits.pinned_bytes"))
+        OpenError::Unreachable(format!(
+            "{text}; raise limits.upstreams, or what lowers it: limits.pinned_bytes or LimitNOFILE="
+        ))
     }
 
     /// Connects and logs in, and counts that. Connections that check logins do not log in.
