@@ -18,3 +18,11 @@ install -m 644 "$gateway"/systemd/*.service "$gateway"/systemd/*.socket "$folder
 install -m 644 "$top"/LICENSE-MIT "$top"/LICENSE-APACHE "$top"/CHANGELOG.md "$gateway/systemd/valkey-rdma-gateway.toml" "$doc"
 (cd "$top" && release/third-party.py "$@") >"$doc/THIRD-PARTY.txt"
 cp -r "$gateway/monitoring" "$doc"
+# The operator's pages and those that they link to, in the same folders as here: their links lead to each other.
+pages=$(cd "$top" && echo README.md docs/*.md spec/*.md valkey-rdma-{gateway,doctor,client}/README.md)
+pages="$pages tests/conformance/README.md valkey-rdma-gateway/tests/alerts.yml"
+for page in $pages; do
+    install -D -m 644 "$top/$page" "$doc/$page"
+done
+cp -r "$gateway/systemd" "$doc/valkey-rdma-gateway"
+ln -s ../monitoring "$doc/valkey-rdma-gateway/monitoring"

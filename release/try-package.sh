@@ -45,6 +45,16 @@ grep -o '/[a-z/-]*valkey-rdma[a-z.-]*' /usr/lib/systemd/system/valkey-rdma-gatew
     echo "there is $path"
 done
 
+# The pages for operators are there, and what they link to.
+manual=/usr/share/doc/valkey-rdma-tools
+for page in valkey-rdma-gateway/README.md docs/operations.md docs/monitoring.md docs/troubleshooting.md; do
+    grep -o '](\.*[a-z][^:)#]*' "$manual/$page" | cut -c3- | sort -u | while read -r link; do
+        # On the web.
+        case $link in https | */.github/*) continue ;; esac
+        [ -e "$(dirname "$manual/$page")/$link" ] || { echo "$page links to $link, which is not there"; exit 1; }
+    done
+done
+
 valkey-rdma-gateway --config /etc/valkey-rdma-gateway.toml --check
 
 # A server, the gateway in front of it, and load through both.

@@ -18,7 +18,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::sleep;
 use tracing::{info, warn};
 use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, ClusterEvents, ClusterStatus, NodeStatus};
-use valkey_rdma_client::{ClusterClient, Config, Endpoint, Error, State, Transport};
+use valkey_rdma_client::{ClusterClient, ClusterError, Config, Endpoint, Error, State, Transport};
 use valkey_rdma_resp::Protocol;
 
 pub(crate) use self::answers::NO_CLUSTER;
@@ -257,9 +257,15 @@ pub(crate) fn seeds(urls: &[String], login: Option<&RouteLogin>) -> Result<Vec<E
 /// The refusal of a server, which another attempt would meet too, or why there is no connection.
 fn open_error(error: &Error) -> OpenError {
     let cause = match error {
-        Error::Cluster(valkey_rdma_client::ClusterError::Unreachable { last, .. }) => last,
+        Error::Cluster(ClusterError::Unreachable { last, .. }) => last,
         other => other,
     };
+    if let Error::Cluster(ClusterError::NotACluster { peer, error }) = cause {
+        let text = format!(
+            "{peer} is not part of a cluster ({error}): leave out --cluster, or cluster = true of the file"
+        );
+        return OpenError::Unreachable(text);
+    }
     match cause.server().filter(|_| !refusal::passes(cause)) {
         Some(refusal) => OpenError::Refused(format!("-{refusal}\r\n").into()),
         None => OpenError::Unreachable(format!("{error:#}")),

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::slice;
 
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use crate::cluster;
@@ -61,6 +62,7 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
     /// Where local clients connect.
+    #[serde(deserialize_with = "addresses")]
     pub listen: Vec<Listen>,
     /// URL of the server. Of a [cluster](Self::cluster): of one or several of its nodes.
     #[serde(rename = "server", deserialize_with = "one_or_several")]
@@ -92,6 +94,17 @@ fn one_or_several<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D:
         Urls::One(url) => vec![url],
         Urls::Several(urls) => urls,
     })
+}
+
+/// Addresses to listen on. The error names all that are none.
+fn addresses<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<Listen>, D::Error> {
+    let parsed: Vec<_> =
+        Vec::<String>::deserialize(value)?.iter().map(|text| text.parse::<Listen>()).collect();
+    let wrong: Vec<_> = parsed.iter().filter_map(|one| one.as_ref().err()).map(ToString::to_string).collect();
+    match wrong.is_empty() {
+        true => Ok(parsed.into_iter().flatten().collect()),
+        false => Err(D::Error::custom(wrong.join("; "))),
+    }
 }
 
 /// Without the login in the URL.
@@ -202,6 +215,7 @@ impl Config {
                 let text = format!("its server is its own listener {listen}: commands would go in a circle");
                 found.push(GatewayError::Config(text));
             }
+            found.extend(route.listen.iter().filter_map(Listen::mistake).map(GatewayError::Config));
             for listen in &route.listen {
                 let any_port = matches!(listen, Listen::Tcp(addr) | Listen::Rdma(addr) | Listen::Emulated(addr) if addr.port() == 0);
                 if seen.contains(&listen) && !any_port {

@@ -1,8 +1,10 @@
 //! [`Core`]: what all clients and connections of a gateway share.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::Semaphore;
 
 use crate::clients::Clients;
 use crate::limits::Limits;
@@ -19,6 +21,14 @@ pub(crate) struct Core {
     pub(crate) reload_failed: AtomicBool,
     pub(crate) services: Services,
     pub(crate) clients: Arc<Clients>,
+    /// Shared with the task of each client, from its accept to its end.
+    pub(crate) places: Arc<()>,
+    /// How many clients the limit of open files allows.
+    pub(crate) affordable: AtomicUsize,
+    /// Held by each client that is being refused: these take descriptors too.
+    pub(crate) refusing: Arc<Semaphore>,
+    /// Which clients that are refused are logged.
+    pub(crate) refused_clients: Seldom,
     /// Bytes of replies that all clients together have not read.
     pub(crate) unread: Arc<AtomicUsize>,
     /// Bytes of commands that wait for their replies on shared connections.
@@ -38,6 +48,10 @@ impl Core {
             reload_failed: AtomicBool::new(false),
             services: Services::default(),
             clients: Arc::default(),
+            places: Arc::default(),
+            affordable: AtomicUsize::new(usize::MAX),
+            refusing: Arc::new(Semaphore::new(REFUSING)),
+            refused_clients: Seldom::every(APART),
             unread: Arc::default(),
             queued: Arc::default(),
             refused_logins: Seldom::default(),
@@ -49,7 +63,22 @@ impl Core {
         self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// How many clients there may be at once.
+    pub(crate) fn most_clients(&self) -> usize {
+        self.limits().clients.min(self.affordable.load(Ordering::Relaxed))
+    }
+
+    /// Whether there are as many clients as there may be. One share of the places is this one's own.
+    pub(crate) fn is_full(&self) -> bool {
+        Arc::strong_count(&self.places) > self.most_clients()
+    }
+
     pub(crate) fn set_limits(&self, limits: Limits) {
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
     }
 }
+
+/// Clients that are refused at once. More wait to be accepted.
+const REFUSING: usize = 8;
+/// Between two lines of the log about refused clients.
+const APART: Duration = Duration::from_secs(5);

@@ -1,36 +1,32 @@
 //! [`Gateway`]: listeners, their clients, and the connections to servers.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
+use crate::accept::accept;
 use crate::activation::Activation;
-use crate::config::Config;
+use crate::config::{Config, RouteConfig};
 use crate::core::Core;
-use crate::descriptors;
+use crate::descriptors::{self, Budget};
 use crate::error::GatewayError;
 use crate::http;
 use crate::inbox::{End, lock};
-use crate::listen::Accepted;
 use crate::listen::{Bound, Listen};
 use crate::login::RouteLogin;
-use crate::pipe;
 use crate::pool::{Origin, Pool};
 use crate::pools::Pools;
-use crate::route::{Route, Share};
-use crate::seldom::Seldom;
-use crate::session::Session;
+use crate::route::Route;
 
 /// A running gateway. Dropping it closes its listeners and clients at once.
 ///
@@ -65,7 +61,8 @@ struct Running {
 }
 
 impl Gateway {
-    /// Listens on all addresses and begins to serve. Servers need not be up.
+    /// Listens on all addresses and begins to serve. Servers need not be up. The limit of open files bounds how many clients there may be:
+    /// raise the soft limit before, as the program does.
     ///
     /// # Errors
     /// [`GatewayError`] if the configuration is invalid, or one of its addresses cannot be listened on.
@@ -125,21 +122,26 @@ impl Gateway {
 
     async fn take_over(&mut self, config: &Config, activation: &mut Activation) -> Result<(), GatewayError> {
         config.check()?;
+        let listeners: Vec<_> = config.routes.iter().flat_map(|route| &route.listen).collect();
+        let clusters = config.routes.iter().filter(|route| route.cluster).count();
+        let budget = Budget::new(descriptors::limit(), &listeners, clusters, config.metrics.is_some());
+        let upstreams = budget.upstreams(&config.limits, weight(config));
         let mut pools = lock(&self.pools).by_origin();
         // All that can fail comes first.
         let (mut planned, mut current) = (Vec::new(), Vec::<Arc<Pool>>::new());
         let mut logins: Vec<(Arc<Pool>, RouteLogin)> = Vec::new();
         for route in &config.routes {
             let login = route.login()?;
-            let origin = Origin {
-                servers: route.servers.clone(),
-                cluster: route.cluster,
-                user: route.user.clone(),
-                password_file: route.password_file.clone(),
-            };
+            let origin = origin(route);
             let pool = match pools.get(&origin) {
                 Some(pool) => pool.clone(),
-                None => Arc::new(Pool::new(origin.clone(), login.as_ref(), self.core.clone())?),
+                None => Arc::new(Pool::new(
+                    origin.clone(),
+                    login.as_ref(),
+                    &config.limits,
+                    upstreams,
+                    self.core.clone(),
+                )?),
             };
             logins.extend(login.map(|login| (pool.clone(), login)));
             pools.insert(origin, pool.clone());
@@ -162,13 +164,20 @@ impl Gateway {
         };
 
         self.core.set_limits(config.limits.clone());
-        let connections = current.iter().map(|pool| pool.server.descriptors()).sum();
-        if let Some(shortage) = descriptors::shortage(config.limits.clients, connections) {
-            warn!("{shortage}");
+        for pool in &current {
+            for change in pool.unapplied(&config.limits) {
+                warn!(server = %pool.server.endpoint(), "{change}");
+            }
         }
         logins.iter().for_each(|(pool, login)| pool.set_login(login));
         drop(pools);
         self.replace_pools(current);
+        let of_servers = lock(&self.pools).all().iter().map(|pool| pool.server.descriptors()).sum();
+        let clients = budget.clients(of_servers);
+        self.core.affordable.store(clients, Ordering::Relaxed);
+        if let Some(shortage) = budget.shortage(&config.limits, clients, upstreams) {
+            warn!("{shortage}");
+        }
         self.listeners.retain(|listener| {
             let kept = planned.iter().any(|(listen, _, _)| *listen == listener.configured);
             if !kept {
@@ -263,51 +272,6 @@ impl Drop for Gateway {
     }
 }
 
-/// Accepts clients until `close`, or until the listener has ended.
-async fn accept(
-    mut bound: Bound,
-    core: Arc<Core>,
-    route: watch::Receiver<Arc<Route>>,
-    sessions: TaskTracker,
-    close: CancellationToken,
-) {
-    let failures = Seldom::every(FAILURES);
-    loop {
-        let accepted = tokio::select! {
-            () = close.cancelled() => return,
-            accepted = bound.accept() => accepted,
-        };
-        let accepted = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) if error.is_end() => {
-                error!(%error, address = %bound.address(), "the listener has ended");
-                return;
-            }
-            Err(error) => {
-                if let Some(unlogged) = failures.pass(std::time::Instant::now()) {
-                    let advice = error.advice();
-                    warn!(%error, address = %bound.address(), unlogged, "a client was not accepted{advice}");
-                }
-                // Most likely a shortage: the next accept would fail at once.
-                sleep(PAUSE).await;
-                continue;
-            }
-        };
-        let (route, core) = (route.borrow().clone(), core.clone());
-        let metrics = &route.pool.server.metrics;
-        if core.clients.len() >= core.limits().clients {
-            metrics.refused.add(1);
-            sessions.spawn(refuse(accepted));
-            continue;
-        }
-        metrics.accepted.add(1);
-        match route.share {
-            Share::Never => sessions.spawn(pipe::run(core, route, accepted)),
-            Share::Auto | Share::Always => sessions.spawn(Session::new(core, route, accepted).run()),
-        };
-    }
-}
-
 /// Closes the clients of a pool at `due`, unless it has come back.
 async fn retire(pool: Weak<Pool>, since: Instant, due: Instant, core: Arc<Core>, pools: Weak<Mutex<Pools>>) {
     let clients = || {
@@ -324,19 +288,19 @@ async fn retire(pool: Weak<Pool>, since: Instant, due: Instant, core: Arc<Core>,
     clients().iter().for_each(|client| client.inbox.end(End::Stopped));
 }
 
-/// Says that there are too many clients, and closes.
-async fn refuse(mut accepted: Accepted) {
-    let refusal = async {
-        // The client may be gone already.
-        let _ = accepted.stream.write_all(b"-ERR max number of clients reached\r\n").await;
-        let _ = accepted.stream.shutdown().await;
-    };
-    let _ = timeout(REFUSAL, refusal).await;
+/// What routes must have in common to use one pool.
+fn origin(route: &RouteConfig) -> Origin {
+    Origin {
+        servers: route.servers.clone(),
+        cluster: route.cluster,
+        user: route.user.clone(),
+        password_file: route.password_file.clone(),
+    }
 }
 
-/// A shortage lasts: each of its attempts fails, and the log has one line in this time.
-const FAILURES: Duration = Duration::from_secs(5);
-/// The pause after an error of a listener.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long a refusal may take.
-const REFUSAL: Duration = Duration::from_secs(1);
+/// Descriptors that one connection to each server takes.
+fn weight(config: &Config) -> usize {
+    let servers: HashMap<_, _> = config.routes.iter().map(|route| (origin(route), route)).collect();
+    let first = |route: &RouteConfig| route.servers.first().and_then(|url| url.parse().ok());
+    servers.into_values().filter_map(first).map(|server| descriptors::of_connection(&server)).sum()
+}

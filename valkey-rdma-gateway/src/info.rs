@@ -146,13 +146,14 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
     let plain = |value: f64| [(String::new(), value)];
     let version = format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
     metric("build_info", "gauge", "Always 1; the label is the version of the gateway", &[(version, 1.0)]);
-    let help = "Local clients that there may be: limits.clients";
-    metric("clients_limit", "gauge", help, &plain(core.limits().clients as f64));
+    let help =
+        "Local clients that there may be: limits.clients, or as many as the limit of open files allows";
+    metric("clients_limit", "gauge", help, &plain(core.most_clients() as f64));
     let reload_failed = f64::from(u8::from(core.reload_failed.load(Ordering::Relaxed)));
     let help = "1 if the last reload failed, so that the configuration before it holds";
     metric("reload_failed", "gauge", help, &plain(reload_failed));
     // Pools that are shown as the same server share these figures.
-    let of_pool = |pool: Arc<Pool>| (pool.server.endpoint().to_string(), pool.server.metrics.clone());
+    let of_pool = |pool: Arc<Pool>| (pool.server.label(), pool.server.metrics.clone());
     let services: BTreeMap<_, _> = pools.all().into_iter().map(of_pool).collect();
     for (name, help, counter) in COUNTERS {
         let sample = |(server, metrics): (&String, &Arc<Metrics>)| {
@@ -180,7 +181,7 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
     let (mut former, mut up, mut pinned) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let (mut owed, now) = (BTreeMap::<_, f64>::new(), Instant::now());
     for pool in pools.all() {
-        let server = pool.server.endpoint();
+        let server = pool.server.label();
         let labels = format!("{{server=\"{server}\"}}");
         let (present, permitted) = pool.server.connections();
         *connections.entry(labels.clone()).or_default() += present as f64;
@@ -194,7 +195,7 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
             if known.is_none() && shared.missed().is_none() {
                 continue;
             }
-            let labels = labels_of(server, &shared.key, known.as_ref().map(|known| known.info.transport));
+            let labels = labels_of(&server, &shared.key, known.as_ref().map(|known| known.info.transport));
             let bytes = known.as_ref().and_then(|known| Some(known.monitor.as_ref()?.stats().pinned_bytes));
             up.insert(labels.clone(), f64::from(u8::from(known.is_some())));
             let longest = owed.entry(labels.clone()).or_default();
@@ -203,8 +204,7 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
         }
         for (key, node) in nodes(&pool) {
             // As in the URLs of the configuration.
-            let shown = server.to_string();
-            let (scheme, _) = shown.split_once("://").unwrap_or_default();
+            let (scheme, _) = server.split_once("://").unwrap_or_default();
             let address = format_args!("{scheme}://{}", node.address);
             let transport = transport_of(&node);
             let labels = labels_of(&address, &key, transport);

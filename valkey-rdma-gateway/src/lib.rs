@@ -50,6 +50,7 @@
 //! login of the server's URL, or that of [`RouteConfig::password_file`].
 #![forbid(unsafe_code)]
 
+mod accept;
 mod activation;
 mod admission;
 mod backoff;

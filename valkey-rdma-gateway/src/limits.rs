@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Local clients at once. Default 10 000. One more gets `-ERR max number of clients reached` and is closed.
+    /// Local clients at once. Default 10 000; fewer if this process may open too few files. One more gets `-ERR max number of clients reached` and is closed.
     pub clients: usize,
     /// Connections to the server at once, shared and private ones together, per server. Default 256. Clients that need one more
     /// get the error `NOUPSTREAM`.

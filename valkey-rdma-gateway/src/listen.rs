@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -46,6 +47,21 @@ impl FromStr for Listen {
             "emulated" if cfg!(feature = "emulated") => socket().map(Self::Emulated),
             _ => Err(bad()),
         }
+    }
+}
+
+impl Listen {
+    /// Why the system cannot listen there, if its form says so.
+    pub(crate) fn mistake(&self) -> Option<String> {
+        let Self::Unix(path) = self else { return None };
+        let error = net::SocketAddr::from_pathname(path).err()?;
+        let len = path.as_os_str().len();
+        Some(match len > LONGEST_PATH {
+            true => {
+                format!("{self}: the path has {len} bytes, and that of a Unix socket at most {LONGEST_PATH}")
+            }
+            false => format!("{self}: {error}"),
+        })
     }
 }
 
@@ -186,7 +202,7 @@ impl AcceptError {
     pub(crate) fn advice(&self) -> &'static str {
         match self {
             Self::System(error) if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) => {
-                ": it waits until another client leaves; raise LimitNOFILE= of the unit (ulimit -n), or lower limits.clients"
+                ": it waits until there is a descriptor; raise LimitNOFILE= of the unit (in a shell ulimit -Hn)"
             }
             _ => "",
         }
@@ -216,6 +232,8 @@ async fn remove_stale(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Bytes of a path in `sockaddr_un`, whose end is a NUL.
+const LONGEST_PATH: usize = 107;
 /// No descriptors are left to this process, or to this machine. `std` has no kind for them.
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;

@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::error::GatewayError;
 use crate::identity::{Identity, Key};
 use crate::inbox::{Inbox, lock};
+use crate::limits::Limits;
 use crate::login::RouteLogin;
 use crate::open_error::{OpenError, one_line};
 use crate::probe::Probe;
@@ -26,6 +27,7 @@ pub(crate) struct Pool {
     pub(crate) origin: Origin,
     /// Host and port.
     pub(crate) address: Arc<str>,
+    fixed: Fixed,
     pub(crate) server: Arc<Server>,
     /// Serves the clients of a cluster. Only logins are checked by `server` then, which is one of the nodes.
     pub(crate) cluster: Option<Cluster>,
@@ -33,6 +35,12 @@ pub(crate) struct Pool {
     core: Arc<Core>,
     shared: Mutex<HashMap<Key, Pair>>,
     probe: Probe,
+}
+
+/// The limits of the configuration that hold for as long as there is a pool.
+struct Fixed {
+    upstreams: usize,
+    pinned_bytes: u64,
 }
 
 /// What routes must have in common to use one pool.
@@ -116,10 +124,14 @@ impl Pool {
     pub(crate) fn new(
         origin: Origin,
         login: Option<&RouteLogin>,
+        limits: &Limits,
+        upstreams: usize,
         core: Arc<Core>,
     ) -> Result<Self, GatewayError> {
+        let fixed = Fixed { upstreams: limits.upstreams, pinned_bytes: limits.pinned_bytes };
+        let limits = Limits { upstreams, ..limits.clone() };
         let servers = &origin.servers;
-        let server = Arc::new(Server::new(servers, origin.cluster, login, &core.limits(), &core.services)?);
+        let server = Arc::new(Server::new(servers, origin.cluster, login, &limits, &core.services)?);
         let cluster = || Cluster::new(servers, login, core.clone(), &server);
         let cluster = origin.cluster.then(cluster).transpose()?;
         let endpoint = server.endpoint();
@@ -128,7 +140,7 @@ impl Pool {
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }.into();
         let upstreams = Arc::new(Upstreams::new(server.clone(), core.clone()));
         let (shared, probe) = (Mutex::default(), Probe::default());
-        Ok(Self { origin, address, server, cluster, upstreams, core, shared, probe })
+        Ok(Self { origin, address, fixed, server, cluster, upstreams, core, shared, probe })
     }
 
     /// Takes the login for connections that are made from now on.
@@ -173,6 +185,18 @@ impl Pool {
                 return Attached::Server(attached);
             }
         }
+    }
+
+    /// What of these limits needs a restart to hold here.
+    pub(crate) fn unapplied(&self, limits: &Limits) -> Vec<String> {
+        let pairs = [
+            ("upstreams", self.fixed.upstreams as u64, limits.upstreams as u64),
+            ("pinned_bytes", self.fixed.pinned_bytes, limits.pinned_bytes),
+        ];
+        let changed = pairs.into_iter().filter(|(_, before, now)| before != now);
+        changed
+            .map(|(name, before, now)| format!("limits.{name} {before} -> {now} needs a restart"))
+            .collect()
     }
 
     /// What is known of the cluster, for each login. Empty for a server.

@@ -14,6 +14,7 @@ use valkey_rdma_transport::{DeviceKind, TransportError};
 
 use self::exchange::exchange;
 use crate::admission::Admission;
+use crate::descriptors;
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key, Login};
 use crate::inbox::lock;
@@ -87,7 +88,7 @@ impl Server {
                 endpoint.transport_config().pinned_bytes()
             )));
         }
-        let metrics = services.metrics(endpoint);
+        let metrics = services.metrics(label(endpoint));
         let standing = Arc::new(Standing::new(endpoint.to_string(), is_cluster));
         let password = Mutex::new(endpoint.password().map(Arc::from));
         let permits = Arc::new(Semaphore::new(permitted));
@@ -119,6 +120,11 @@ impl Server {
         self.dialers[0].endpoint()
     }
 
+    /// How metrics name it.
+    pub(crate) fn label(&self) -> String {
+        label(self.endpoint())
+    }
+
     /// Whether these are several nodes, of which one is enough.
     pub(crate) fn has_several(&self) -> bool {
         self.dialers.len() > 1
@@ -141,10 +147,9 @@ impl Server {
         (self.permitted - self.permits.available_permits(), self.permitted)
     }
 
-    /// File descriptors that its connections may need: one over RDMA has a channel for events and one for completions.
+    /// File descriptors that its connections may need.
     pub(crate) fn descriptors(&self) -> usize {
-        let each = if self.endpoint().transport() == Transport::Rdma { 2 } else { 1 };
-        self.permitted.saturating_mul(each)
+        self.permitted.saturating_mul(descriptors::of_connection(self.endpoint()))
     }
 
     /// Whether a connection has a user. Nothing reads the others, so that their end is not noticed.
@@ -170,7 +175,9 @@ impl Server {
     /// The error if no connection may be made.
     pub(crate) fn no_room(&self) -> OpenError {
         let text = format!("all {} connections to {} are in use", self.permitted, self.endpoint());
-        OpenError::Unreachable(format!("{text}; raise limits.upstreams or limits.pinned_bytes"))
+        OpenError::Unreachable(format!(
+            "{text}; raise limits.upstreams, or what lowers it: limits.pinned_bytes or LimitNOFILE="
+        ))
     }
 
     /// Connects and logs in, and counts that. Connections that check logins do not log in.
@@ -353,6 +360,15 @@ impl Server {
     }
 }
 
+/// How metrics name a server: as it is shown, without its login, because a login may change.
+pub(crate) fn label(server: &Endpoint) -> String {
+    let shown = server.to_string();
+    match (shown.split_once("://"), shown.split_once(":***@")) {
+        (Some((scheme, _)), Some((_, rest))) if server.password().is_some() => format!("{scheme}://{rest}"),
+        _ => shown,
+    }
+}
+
 /// How many of the connections that there may be are kept free for shared ones: one in eight, at least 1 and at most 16. Of three or
 /// fewer none is, because no private connection would be left.
 fn reserved(permitted: usize) -> usize {
@@ -367,22 +383,3 @@ fn other_role(reply: &[u8]) -> Option<String> {
 
 /// Commands of a login that may fail.
 const EXTRA: usize = 2;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_connection_over_rdma_takes_two_descriptors() {
-        let descriptors = |url: &str| {
-            let server =
-                Server::new(&[url.to_owned()], false, None, &Limits::default(), &Services::default());
-            let server = server.unwrap();
-            (server.descriptors(), server.connections().1)
-        };
-        let (tcp, connections) = descriptors("valkey://10.0.0.7");
-        assert_eq!(tcp, connections);
-        let (rdma, connections) = descriptors("rdma://10.0.0.7");
-        assert_eq!(rdma, 2 * connections);
-    }
-}

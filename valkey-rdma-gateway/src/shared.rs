@@ -7,15 +7,17 @@ mod driver;
 mod queue;
 mod repeat;
 mod unanswered;
+mod unused;
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use valkey_rdma_client::ConnectionInfo;
 use valkey_rdma_transport::Monitor;
@@ -37,6 +39,10 @@ pub(crate) struct Shared {
     queue: Mutex<Queue>,
     /// Clients that use it.
     users: AtomicUsize,
+    /// When the last of them left.
+    unused_since: Mutex<tokio::time::Instant>,
+    /// Cancelled when its task has ended.
+    ended: CancellationToken,
     /// Another connection has taken its place: clients leave it when nothing of theirs is in flight.
     retired: AtomicBool,
     /// See [`forget`](Self::forget).
@@ -91,6 +97,8 @@ impl Shared {
             key,
             queue: Mutex::new(Queue::new(core.queued.clone())),
             users: AtomicUsize::new(0),
+            unused_since: Mutex::new(tokio::time::Instant::now()),
+            ended: CancellationToken::new(),
             retired: AtomicBool::new(false),
             is_forgotten: AtomicBool::new(false),
             identity,
@@ -101,6 +109,8 @@ impl Shared {
             commands: AtomicU64::new(0),
             batches: AtomicU64::new(0),
         });
+        let this: Weak<Self> = Arc::downgrade(&shared);
+        upstreams.add_shared(this);
         let abandon = AbandonOnDrop(shared.clone());
         tokio::spawn(async move { abandon.0.run(&upstreams, &core).await });
         shared
@@ -193,12 +203,6 @@ impl Shared {
         self.queue().in_flight()
     }
 
-    /// Closes the queue if there are no clients and no commands. Clients attach under the same lock.
-    fn close_unused(&self) -> bool {
-        let mut queue = self.queue();
-        self.users() == 0 && queue.close()
-    }
-
     fn queue(&self) -> MutexGuard<'_, Queue> {
         lock(&self.queue)
     }
@@ -212,7 +216,7 @@ impl Shared {
         let mut why = not_yet();
         let mut reached = server.reached.subscribe();
         loop {
-            if self.is_forgotten.load(Ordering::Relaxed) && self.close_unused() {
+            if self.is_closed() || self.is_forgotten.load(Ordering::Relaxed) && self.close_unused() {
                 return;
             }
             if why.is_refusal() {
@@ -314,6 +318,7 @@ impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         let slots = self.0.queue().abandon();
         slots.iter().for_each(|slot| slot.inbox.end(End::HalfReply));
+        self.0.ended.cancel();
     }
 }
 
@@ -327,6 +332,7 @@ impl std::ops::Deref for Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
+        *lock(&self.0.unused_since) = tokio::time::Instant::now();
         self.0.users.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use valkey_rdma_client::Transport;
 
@@ -22,10 +23,23 @@ pub(crate) struct Upstreams {
     pub(crate) server: Arc<Server>,
     core: Arc<Core>,
     idle: Mutex<Idle>,
+    /// The shared connections.
+    shared: Mutex<Vec<Weak<dyn GivesWay>>>,
     /// The last attempt to make a connection for a client of its own failed.
     is_missed: AtomicBool,
     /// Which losses of such connections are logged.
     losses: Seldom,
+    /// Which clients that find no room are logged.
+    full: Seldom,
+}
+
+/// A connection that ends for the sake of another one, if nothing uses it.
+pub(crate) trait GivesWay: Send + Sync {
+    /// Since when nothing has used it. `None` if something does, or if there is no connection.
+    fn unused_since(&self) -> Option<Instant>;
+
+    /// Ends it. Returns what is cancelled when it has ended; `None` if something uses it.
+    fn give_way(&self) -> Option<CancellationToken>;
 }
 
 /// Private connections without a client, and since when.
@@ -36,10 +50,25 @@ struct Idle {
     expires: bool,
 }
 
+impl Idle {
+    /// Since when the oldest is idle. Each list is in the order of time.
+    fn oldest(&self) -> Option<Instant> {
+        self.by_key.values().filter_map(|kept| kept.first()).map(|(since, _)| *since).min()
+    }
+}
+
 impl Upstreams {
     pub(crate) fn new(server: Arc<Server>, core: Arc<Core>) -> Self {
-        let (idle, losses) = (Mutex::default(), Seldom::default());
-        Self { server, core, idle, is_missed: AtomicBool::new(false), losses }
+        let (idle, shared, losses) = (Mutex::default(), Mutex::default(), Seldom::default());
+        let is_missed = AtomicBool::new(false);
+        Self { server, core, idle, shared, is_missed, losses, full: Seldom::every(APART) }
+    }
+
+    /// Takes note of a shared connection, which may make room for others.
+    pub(crate) fn add_shared(&self, new: Weak<dyn GivesWay>) {
+        let mut shared = lock(&self.shared);
+        shared.retain(|known| known.strong_count() > 0);
+        shared.push(new);
     }
 
     /// Connects and logs in, in place of an idle connection if there may be no more, here or at the server.
@@ -49,15 +78,16 @@ impl Upstreams {
         identity: &Identity,
         name: Option<&str>,
     ) -> Result<Upstream, OpenError> {
-        match self.server.open(key, identity, name).await {
-            Err(error) if (!error.is_refusal() || error.is_server_full()) && self.drop_idle() => {
-                if error.is_server_full() {
-                    sleep(LEAVING).await;
-                }
-                self.server.open(key, identity, name).await
-            }
-            other => other,
+        let opened = self.server.open(key, identity, name).await;
+        let Err(error) = &opened else { return opened };
+        let is_server_full = error.is_server_full();
+        if error.is_refusal() && !is_server_full || !self.make_room().await {
+            return opened;
         }
+        if is_server_full {
+            sleep(LEAVING).await;
+        }
+        self.server.open(key, identity, name).await
     }
 
     /// Same, for one client. Each client of an outage fails once more: only the first failure is logged.
@@ -99,8 +129,8 @@ impl Upstreams {
         }
         while !self.server.has_room() {
             // An idle connection of another user may be in the way.
-            if !self.drop_idle() {
-                return Err(self.server.no_room());
+            if !self.make_room().await {
+                return Err(self.report_no_room());
             }
         }
         Ok(Private::new(self.open_for_one(&key, identity, Some(name)).await?, name))
@@ -125,19 +155,52 @@ impl Upstreams {
                 return unready.map_or(Ok(()), Err);
             }
         }
-        let (upstream, unready) = self.server.probe(self.permit()?, &key, &identity).await?;
+        let (upstream, unready) = self.server.probe(self.permit().await?, &key, &identity).await?;
         self.keep(key, Private::new(upstream, ""));
         unready.map_or(Ok(()), Err)
     }
 
     /// The right to make one more connection, in place of an idle one if there may be no more.
-    pub(crate) fn permit(&self) -> Result<OwnedSemaphorePermit, OpenError> {
+    pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit, OpenError> {
         loop {
-            match self.server.permit() {
-                Err(_) if self.drop_idle() => {}
-                other => return other,
+            if let Ok(permit) = self.server.permit() {
+                return Ok(permit);
+            }
+            if !self.make_room().await {
+                return Err(self.report_no_room());
             }
         }
+    }
+
+    /// The error if there may be no more connections, which is also logged, once in 5 s at most.
+    fn report_no_room(&self) -> OpenError {
+        let error = self.server.no_room();
+        if let Some(unlogged) = self.full.pass(Instant::now().into()) {
+            warn!(%error, unlogged, "a client finds no connection");
+        }
+        error
+    }
+
+    /// Ends the connection that was unused for longest. `false` if all are used.
+    async fn make_room(&self) -> bool {
+        let private = lock(&self.idle).oldest();
+        let mut unused: Vec<_> = lock(&self.shared)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter_map(|shared| Some((shared.unused_since()?, shared)))
+            .collect();
+        unused.sort_by_key(|(since, _)| *since);
+        for (since, shared) in unused {
+            if private.is_some_and(|private| private < since) {
+                break;
+            }
+            if let Some(ended) = shared.give_way() {
+                // Its place is free only then.
+                ended.cancelled().await;
+                return true;
+            }
+        }
+        self.drop_idle()
     }
 
     /// Keeps a connection without state for its next client.
@@ -190,9 +253,12 @@ impl Upstreams {
         lock(&self.idle).by_key.get_mut(key)?.pop().map(|(_, private)| private)
     }
 
-    /// Closes an idle connection. `false` if there is none.
+    /// Closes the private connection that was idle for longest. `false` if none is idle.
     fn drop_idle(&self) -> bool {
-        lock(&self.idle).by_key.values_mut().any(|kept| kept.pop().is_some())
+        let mut idle = lock(&self.idle);
+        let lists = idle.by_key.values_mut().filter(|kept| !kept.is_empty());
+        let oldest = lists.min_by_key(|kept| kept.first().map(|(since, _)| *since));
+        oldest.map(|kept| kept.remove(0)).is_some()
     }
 
     /// Closes the idle connections that have the login of the server's URL, because there is another one.
@@ -224,6 +290,8 @@ async fn expire(upstreams: Weak<Upstreams>) {
 
 /// An unused private connection is closed after 60 s to 120 s.
 const IDLE: Duration = Duration::from_secs(60);
+/// Between two lines of the log about clients that find no room.
+const APART: Duration = Duration::from_secs(5);
 /// How long the replies of a client that has gone are read.
 const CLEANING: Duration = Duration::from_secs(60);
 /// How long a full server may take to count a connection out: Valkey does that between two rounds of its event loop.

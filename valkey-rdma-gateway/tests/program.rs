@@ -11,6 +11,9 @@ mod support;
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod scripted;
 
+#[path = "program/descriptors.rs"]
+mod descriptors;
+
 #[path = "program/log.rs"]
 mod log;
 
@@ -26,7 +29,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
 use valkey_rdma_mock::{Mock, Server};
-use valkey_rdma_testkit::{Child, Signal, wait_until};
+use valkey_rdma_testkit::{Child, Signal};
 
 use support::{Client, PATIENCE, encode, mock_with, socket_path};
 
@@ -120,40 +123,6 @@ async fn top_shows_a_gateway_whose_server_is_away() {
         }
     };
     assert!(table.contains(&server) && table.contains(" clients, "), "{table}");
-}
-
-/// Accepting a client takes one descriptor and no more.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_find_no_descriptor_wait_until_others_leave() {
-    let (_server, _, url) = mock_with(Mock::new()).await;
-    let socket = socket_path();
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 40; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_valkey-rdma-gateway")]);
-    command.args(["--listen", &format!("unix:{}", socket.display()), "--server", &url]);
-    let mut child = Child::start(&mut command).unwrap();
-    child.line_with("ready ", PATIENCE).unwrap();
-    // The gateway's connection to the server needs a descriptor too.
-    let mut first = Client::new(tokio::net::UnixStream::connect(&socket).await.unwrap());
-    assert_eq!(first.say("PING").await, "PONG");
-    let mut clients = Vec::new();
-    for _ in 0..50 {
-        let mut client = Client::new(tokio::net::UnixStream::connect(&socket).await.unwrap());
-        client.command("PING").await;
-        clients.push(client);
-    }
-    // It tries ten times in a second, and the log has one line of many attempts.
-    let is_logged = || child.stderr().matches("a client was not accepted").count() > 1;
-    wait_until("a second line of the log", PATIENCE, is_logged);
-    for mut client in clients {
-        assert_eq!(support::text(&client.reply().await), "PONG");
-    }
-    child.signal(Signal::TERM);
-    assert!(child.wait(PATIENCE).unwrap().success());
-    let log = child.stderr();
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("a client was not accepted")).collect();
-    assert!(lines[0].contains("Too many open files") && lines[0].contains("LimitNOFILE="), "{log}");
-    assert!(lines[1].contains("unlogged=") && !lines[1].contains("unlogged=0"), "{log}");
-    assert_eq!(log.matches("this process may open 40 files, and limits.clients = 10000").count(), 1, "{log}");
 }
 
 // With `share=never` no shared connection shows that the server is lost.

@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
+use serde::Deserialize;
+
 use super::Config;
 use crate::error::GatewayError;
+use crate::limits::Limits;
 
 /// Reads a configuration. Settings that are unknown, or of another kind, are named together, and with them what is wrong with the rest.
 pub(super) fn parse(text: &str) -> Result<Config, GatewayError> {
@@ -30,7 +33,20 @@ pub(super) fn parse(text: &str) -> Result<Config, GatewayError> {
             break;
         }
     }
-    Err(GatewayError::several(sorted(mistakes)))
+    let mut all = sorted(mistakes);
+    all.extend(mistakes_of_limits(&rest));
+    Err(GatewayError::several(all))
+}
+
+/// What is wrong with the limits in a text whose other parts cannot be read.
+fn mistakes_of_limits(text: &str) -> Vec<GatewayError> {
+    #[derive(Deserialize)]
+    struct Only {
+        #[serde(default)]
+        limits: Limits,
+    }
+    let mistakes = toml::from_str(text).map_or_else(|_| Vec::new(), |Only { limits }| limits.mistakes());
+    mistakes.into_iter().map(GatewayError::Config).collect()
 }
 
 /// The mistakes of the text, and those of what is left of it.
@@ -55,15 +71,17 @@ fn name_before(text: &str, place: usize) -> &str {
     line.split_once('=').map_or("", |(name, _)| name.trim())
 }
 
-/// Replaces the line of a mistake by spaces. `false` if it is not a setting in one line.
+/// Replaces the lines of a mistake by spaces. `false` if they are not those of a setting.
 fn take_out(text: &mut String, mistake: Option<Range<usize>>) -> bool {
     let Some(mistake) = mistake else { return false };
     let Some((before, after)) = text.get(..mistake.start).zip(text.get(mistake.end..)) else { return false };
     let begin = before.rfind('\n').map_or(0, |at| at + 1);
     let end = after.find('\n').map_or(text.len(), |at| mistake.end + at);
-    let is_setting = text.get(begin..end).is_some_and(|line| line.contains('=') && !line.contains('\n'));
+    let lines = text.get(begin..end).unwrap_or_default();
+    let is_setting = lines.lines().next().is_some_and(|first| first.contains('='));
     if is_setting {
-        text.replace_range(begin..end, &" ".repeat(end - begin));
+        let blank: String = lines.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect();
+        text.replace_range(begin..end, &blank);
     }
     // It may have been the first line of several.
     is_setting && toml::from_str::<toml::Table>(text).is_ok()

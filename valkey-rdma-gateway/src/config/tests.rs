@@ -133,6 +133,36 @@ cluster = true
 }
 
 #[test]
+fn a_path_that_is_too_long_for_a_socket_is_named() {
+    let route = |len: usize| {
+        let path = format!("/{}", "x".repeat(len - 1));
+        Config::parse(&format!("[[route]]\nlisten = [\"unix:{path}\"]\nserver = \"valkey://x\"\n"))
+    };
+    assert!(route(107).is_ok());
+    let error = route(108).unwrap_err().to_string();
+    assert!(error.contains("the path has 108 bytes, and that of a Unix socket at most 107"), "{error}");
+}
+
+#[test]
+fn all_addresses_that_are_none_are_named() {
+    let text = |between: &str| {
+        format!(
+            "[[route]]\nlisten = [{between}\"tcp:6379\",{between}\"tcp:127.0.0.1:1\",{between}\"udp:1.2.3.4:5\"]\nserver = \"valkey://x\"\n[limits]\nclients = 0\nupstreams = \"many\"\n"
+        )
+    };
+    for between in ["", "\n  "] {
+        let error = Config::parse(&text(between)).unwrap_err();
+        let each: Vec<_> = error.each().iter().map(ToString::to_string).collect();
+        assert_eq!(each.len(), 3, "{each:#?}");
+        let named = ["line 2: ", "\"tcp:6379\"", "\"udp:1.2.3.4:5\""];
+        assert!(named.iter().all(|part| each[0].contains(part)), "{each:#?}");
+        assert!(each[1].contains("upstreams: "), "{each:#?}");
+        // The mistake in the route does not hide this one.
+        assert!(each[2].contains("limits.clients = 0: at least 1"), "{each:#?}");
+    }
+}
+
+#[test]
 fn a_socket_in_a_directory_that_is_missing_is_doubtful() {
     let config = |path: &str| {
         Config::parse(&format!("[[route]]\nlisten = [\"unix:{path}\"]\nserver = \"valkey://x\"\n")).unwrap()

@@ -238,7 +238,7 @@ impl Session {
             _ => {}
         }
         let Some(client) = self.library().await? else { return Ok(()) };
-        let Some(permit) = self.permit() else { return Ok(()) };
+        let Some(permit) = self.permit().await else { return Ok(()) };
         self.client.set_blocked(true);
         let reply = self.while_open(true, client.blocking_command(Command::from_args(words(command)))).await;
         self.client.set_blocked(false);
@@ -273,8 +273,9 @@ impl Session {
     }
 
     /// The right to a dedicated connection. `None` if there are too many: the error is answered.
-    fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
-        self.route.pool.upstreams.permit().map_err(|error| self.put_unsent(&error)).ok()
+    async fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
+        let permit = self.route.pool.upstreams.permit().await;
+        permit.map_err(|error| self.put_unsent(&error)).ok()
     }
 
     fn put_unsent(&mut self, error: &OpenError) {

@@ -98,6 +98,10 @@ impl<'a> Driver<'a> {
         if let Poll::Ready(cause) = self.poll_write(cx) {
             return Poll::Ready(Some(cause));
         }
+        if self.shared.is_closed() {
+            // It gives way to another connection.
+            return Poll::Ready(None);
+        }
         while self.idle.poll_tick(cx).is_ready() {
             let used = self.shared.users() > 0 || self.begin < self.batch.len();
             self.idle_ticks = if used { 0 } else { self.idle_ticks + 1 };

@@ -265,6 +265,11 @@ impl Queue {
         slots
     }
 
+    /// The task to wake.
+    pub(super) fn take_task(&mut self) -> Option<Waker> {
+        self.task.take()
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }

@@ -13,6 +13,7 @@ mod one_server;
 mod operation;
 mod passwords;
 mod plain;
+mod room;
 mod scripted;
 mod sentinel;
 mod standing;

@@ -1,6 +1,6 @@
 //! What an operator reads in the log: one line for each change of state.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -10,7 +10,7 @@ use valkey_rdma_testkit::{Child, Signal};
 
 use crate::program;
 use crate::scripted::{Scripted, expect};
-use crate::support::{Client, PATIENCE, encode, mock_with, socket_path};
+use crate::support::{Client, PATIENCE, encode, mock_with, socket_path, text};
 
 /// The program, in front of this server.
 struct Gateway {
@@ -27,6 +27,16 @@ impl Gateway {
         Self { child, socket }
     }
 
+    /// The same with these limits, and the configuration file.
+    fn with_limits(server: &str, limits: &str) -> (Self, PathBuf) {
+        let socket = socket_path();
+        let file = socket.with_extension("toml");
+        write_limits(&file, &socket, server, limits);
+        let child = Child::start(&mut program(&["--config", file.to_str().unwrap()])).unwrap();
+        child.line_with("ready ", PATIENCE).unwrap();
+        (Self { child, socket }, file)
+    }
+
     async fn client(&self) -> Client {
         Client::new(UnixStream::connect(&self.socket).await.unwrap())
     }
@@ -41,6 +51,75 @@ impl Gateway {
         assert!(self.child.wait(PATIENCE).unwrap().success());
         self.child.stderr()
     }
+}
+
+fn write_limits(file: &Path, socket: &Path, server: &str, limits: &str) {
+    let listen = socket.display();
+    let text =
+        format!("[[route]]\nlisten = [\"unix:{listen}\"]\nserver = \"{server}\"\n[limits]\n{limits}\n");
+    std::fs::write(file, text).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_of_connections_that_is_reached_is_logged_seldom() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let (gateway, file) = Gateway::with_limits(&url, "upstreams = 2");
+    let mut first = gateway.client().await;
+    assert_eq!(first.say("WATCH k").await, "OK");
+    for _ in 0..20 {
+        let mut client = gateway.client().await;
+        assert_eq!(client.say("GET k").await, "(nil)");
+        assert!(client.say("WATCH k").await.starts_with("-NOUPSTREAM "));
+    }
+    std::fs::remove_file(&file).unwrap();
+    let log = gateway.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("all 2 connections")).collect();
+    assert!((1..20).contains(&lines.len()), "{log}");
+    assert!(lines[0].contains("WARN") && lines[0].contains("raise limits.upstreams"), "{log}");
+    assert!(lines[0].contains("unlogged=0"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_of_clients_that_is_reached_is_logged_seldom() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let (gateway, file) = Gateway::with_limits(&url, "clients = 1");
+    let mut first = gateway.client().await;
+    assert_eq!(first.say("GET k").await, "(nil)");
+    for _ in 0..20 {
+        let reply = gateway.client().await.reply().await;
+        assert_eq!(text(&reply), "-ERR max number of clients reached");
+    }
+    std::fs::remove_file(&file).unwrap();
+    let log = gateway.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("max number of clients reached")).collect();
+    assert!((1..20).contains(&lines.len()), "{log}");
+    assert!(lines[0].contains("WARN") && lines[0].contains("raise limits.clients"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_that_need_a_restart_are_named_at_a_reload() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let (gateway, file) = Gateway::with_limits(&url, "upstreams = 12\nclients = 7");
+    write_limits(&file, &gateway.socket, &url, "upstreams = 100\nclients = 8");
+    gateway.child.signal(Signal::HUP);
+    let line = gateway.waits_for("needs a restart");
+    assert!(line.contains("WARN") && line.contains("limits.upstreams 12 -> 100 needs a restart"), "{line}");
+    // It still holds, and is named again, until the file says the old number.
+    write_limits(&file, &gateway.socket, &url, "upstreams = 12");
+    gateway.child.signal(Signal::HUP);
+    gateway.child.lines("ready ", 3, PATIENCE).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let log = gateway.log();
+    assert_eq!(log.matches("needs a restart").count(), 1, "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_without_any_file_says_so() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let gateway = Gateway::start(&url);
+    gateway.child.signal(Signal::HUP);
+    let line = gateway.waits_for("there is no configuration file");
+    assert!(line.contains("no password file: there is nothing to read again"), "{line}");
 }
 
 /// Over TCP nothing ends the connection.

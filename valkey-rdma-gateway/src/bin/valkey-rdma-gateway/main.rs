@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
@@ -26,6 +27,7 @@ use valkey_rdma_program::{Style, complain, parse};
 #[command(
     name = "valkey-rdma-gateway",
     version = valkey_rdma_program::version!("verbs", "rdma-sys", "emulated"),
+    after_help = "The Debian package has the manual in /usr/share/doc/valkey-rdma-tools: valkey-rdma-gateway/README.md, and in docs/ operations.md, monitoring.md and troubleshooting.md.",
     subcommand_negates_reqs = true,
     args_conflicts_with_subcommands = true
 )]
@@ -147,6 +149,7 @@ fn main() -> ExitCode {
         say("the configuration is valid");
         return ExitCode::SUCCESS;
     }
+    raise_open_files();
     let runtime = match runtime(threads) {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("cannot start {threads} threads: {error}"), ExitCode::FAILURE),
@@ -154,6 +157,14 @@ fn main() -> ExitCode {
     match runtime.block_on(run(config, path.as_deref())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail(&message, ExitCode::FAILURE),
+    }
+}
+
+/// Raises the limit of open files as far as a user may. The soft limit protects programs that use `select`.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        warn!(%error, "cannot raise the limit of open files from {:?} to {:?}", limit.current, limit.maximum);
     }
 }
 
@@ -205,7 +216,12 @@ async fn reload(gateway: &mut Gateway, path: Option<&Path>, config: &Config, act
             report("STATUS=configuration read again");
             announce(gateway);
         }
-        (Ok(()), None) => info!("there is no configuration file; the password file is read again"),
+        (Ok(()), None) if config.routes.iter().any(|route| route.password_file.is_some()) => {
+            info!("there is no configuration file; the password file is read again");
+        }
+        (Ok(()), None) => {
+            info!("there is no configuration file and no password file: there is nothing to read again");
+        }
         (Err(error), _) => {
             error!(%error, "the configuration has not changed");
             report(&format!("STATUS=the configuration has not changed: {error}"));

@@ -149,7 +149,7 @@ impl Session {
         let Some(client) = self.library().await? else { return Ok(()) };
         let unread = || Unread::new((*self.client).clone(), self.core.unread.clone());
         let subscriptions = begun.subscriptions.get_or_insert_with(|| Subscriptions::new(&client, unread()));
-        if let Err(error) = self.reserve(kind, &names, subscriptions) {
+        if let Err(error) = self.reserve(kind, &names, subscriptions).await {
             subscriptions.release_unused();
             self.put_unsent(&error);
             return Ok(());
@@ -235,15 +235,15 @@ impl Session {
     }
 
     /// Takes a permit for each connection that more subscriptions need.
-    fn reserve(
-        &self,
+    async fn reserve(
+        &mut self,
         kind: Kind,
         names: &[Bytes],
         subscriptions: &mut Subscriptions,
     ) -> Result<(), OpenError> {
         for name in names {
             if let Entry::Vacant(missing) = subscriptions.connections.entry(slot(kind, name)) {
-                missing.insert(Connection { names: 0, _permit: self.route.pool.upstreams.permit()? });
+                missing.insert(Connection { names: 0, _permit: self.route.pool.upstreams.permit().await? });
             }
         }
         Ok(())

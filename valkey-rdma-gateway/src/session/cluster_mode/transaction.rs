@@ -182,7 +182,7 @@ impl Session {
             Some(watched) => self.while_open(false, watched.watch.watch(&keys)).await?,
             None => {
                 let Some(client) = self.library().await? else { return Ok(()) };
-                let Some(permit) = self.permit() else { return Ok(()) };
+                let Some(permit) = self.permit().await else { return Ok(()) };
                 let watch = self.while_open(false, client.watch(&keys)).await?;
                 watch.map(|watch| begun.watch = Some(Watched { watch, slot, _permit: permit }))
             }

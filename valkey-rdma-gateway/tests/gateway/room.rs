@@ -1,0 +1,67 @@
+//! Unused connections make room for others.
+
+use valkey_rdma_mock::Mock;
+
+use crate::support::{Client, Running, in_front_of, mock_with};
+
+/// A client with a shared connection of its own: those of one database share.
+async fn in_database(gateway: &Running, database: u32) -> Client {
+    let mut client = gateway.client().await;
+    assert_eq!(client.say(&format!("SELECT {database}")).await, "OK");
+    assert_eq!(client.say("GET k").await, "(nil)");
+    client
+}
+
+/// Clients in four databases use all four connections, and leave.
+async fn all_used(gateway: &Running) {
+    let mut clients = Vec::new();
+    for database in 0..4 {
+        clients.push(in_database(gateway, database).await);
+    }
+}
+
+#[tokio::test]
+async fn unused_shared_connections_give_way_to_those_of_others() {
+    let (_server, emulated, tcp) = mock_with(Mock::new()).await;
+    for url in [emulated, tcp] {
+        let gateway = in_front_of(&url, |limits| limits.upstreams = 4).await;
+        all_used(&gateway).await;
+        let mut clients = Vec::new();
+        // A client begins in database 0, which takes a connection too.
+        for database in 4..7 {
+            clients.push(in_database(&gateway, database).await);
+        }
+        for client in &mut clients {
+            assert_eq!(client.say("GET k").await, "(nil)");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unused_shared_connection_gives_way_to_a_private_one() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = in_front_of(&url, |limits| limits.upstreams = 4).await;
+    all_used(&gateway).await;
+    let mut client = in_database(&gateway, 0).await;
+    assert_eq!(client.say("WATCH k").await, "OK");
+}
+
+#[tokio::test]
+async fn the_connection_that_was_unused_for_longest_goes_first() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = in_front_of(&url, |limits| limits.upstreams = 4).await;
+    let mut clients = Vec::new();
+    for database in [0, 1, 2, 3] {
+        clients.push(in_database(&gateway, database).await);
+    }
+    // From the last to the first, each when the one before has gone. The test asks as a client too.
+    for left in [4, 3, 2] {
+        drop(clients.pop());
+        gateway.until("gateway_clients", |count| count == left).await;
+    }
+    let _other = in_database(&gateway, 7).await;
+    let info = clients[0].say("INFO gateway").await;
+    let has = |database: u32| info.contains(&format!("db={database} "));
+    let kept = [1, 2, 3, 7].map(has);
+    assert_eq!(kept, [true, true, false, true], "{info}");
+}
