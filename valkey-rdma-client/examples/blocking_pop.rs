@@ -8,6 +8,7 @@ use valkey_rdma_mock::MockServer;
 async fn worker(client: Client) -> Result<u32, Error> {
     let mut done = 0;
     loop {
+        // BLPOP's own limit, 10 s, loses nothing. A limit around the call, as of `tokio::time::timeout`, could lose a job.
         let job: Option<(String, String)> = client.blocking_query(cmd!["BLPOP", "jobs", 10]).await?;
         match job {
             Some((_, job)) if job == "stop" => return Ok(done),

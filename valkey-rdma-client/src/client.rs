@@ -61,8 +61,9 @@ pub(crate) use self::attempt::{Attempt, FailedAttempt};
 /// All connections, and with them the time limits of commands, belong to the runtime that called `connect`: also those that blocking
 /// commands, [`Dedicated`](crate::Dedicated) and [`Subscriber`](crate::Subscriber) open later, in whichever runtime they are called. Other runtimes
 /// can use the client as long as that one runs. A current-thread runtime runs only within `block_on`: commands sent meanwhile wait,
-/// whatever their limits. When that runtime is dropped, commands fail at once. Outside of every runtime, calls that wait for time
-/// panic, such as a blocking command with a limit.
+/// whatever their limits. When that runtime is dropped, commands fail at once. Other executors can poll the calls of a client
+/// too, except those of a [`Subscriber`](crate::Subscriber) and of a [`ClusterClient`](crate::ClusterClient): where these wait for time, they
+/// panic outside of every tokio runtime.
 ///
 /// # End
 /// Dropping the last clone closes the connections; [`close`](Self::close) first waits for replies to commands already
@@ -176,7 +177,7 @@ impl Client {
     /// Closes all connections of all clones, after the replies to every command sent so far. New commands, dedicated
     /// connections and subscribers are refused from now on; existing ones stay open. Returns when all connections have
     /// ended, including those of [readers dropped early](crate::ValueReader). Returns at once if already closed, or if the runtime that
-    /// connected the client has shut down; this needs no runtime.
+    /// connected the client has shut down. Works outside of every runtime too.
     ///
     /// After [`Config::close_timeout`], connections end even without replies, and commands without a reply fail with
     /// [`Error::Lost`]. If the runtime that connected the client is not running, this returns 1 s later all the same; with a
@@ -192,7 +193,7 @@ impl Client {
         let ends: Vec<_> =
             self.inner.multiplexers.iter().map(|multiplexer| multiplexer.close(deadline)).collect();
         if self.is_closed() && self.connector().registry.drained().now_or_never().is_some() {
-            // Also outside of every runtime, where there are no clocks to wait with.
+            // That runtime, whose clock would be used, may have shut down.
             return;
         }
         let ended = async {
@@ -210,9 +211,9 @@ impl Client {
             Some(deadline) => {
                 // They end at the deadline, unless nothing runs on their runtime.
                 let late = deadline.checked_add(CLOSE_GRACE).unwrap_or(deadline);
-                drop(timeout_at(late, ended).await);
+                drop(self.home().timed(|| timeout_at(late, ended)).await);
                 // The rest is drained in the background.
-                drop(timeout_at(deadline, parted).await);
+                drop(self.home().timed(|| timeout_at(deadline, parted)).await);
             }
         }
     }

@@ -190,6 +190,9 @@ pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(1);
 ///
 /// The wait before attempt *n* (from 0) is uniformly random between 0 and `min(max, first * 2^n)`. A connection that ends within
 /// 1 s counts as a failed attempt: a server or proxy that ends each one soon meets growing waits too.
+///
+/// While a command waits, no wait is longer than half of [`Config::offline_timeout`], or of [`Config::command_timeout`] if that is
+/// shorter, but not shorter than `first` for that: with short limits, each command meets an attempt before it fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -215,6 +218,11 @@ impl Backoff {
     pub fn max(mut self, wait: Duration) -> Self {
         self.max = wait;
         self
+    }
+
+    /// How long a wait lasts at least, where commands wait for `patience` at most: half of that, so that each command meets an attempt.
+    pub(crate) fn step(&self, patience: Duration) -> Duration {
+        (patience / 2).max(self.first).max(Duration::from_millis(1))
     }
 
     /// Upper limit of the wait before an attempt, counted from 0.

@@ -19,4 +19,5 @@ pub(crate) use self::loading::LONGEST_WAIT as LONGEST_WAIT_FOR_DATA;
 pub(crate) use self::located::Whereabouts;
 pub(crate) use self::locator::{Finding, Locator};
 pub(crate) use self::raw::{Outstanding, RawConnection};
+pub(crate) use self::registry::Registration;
 pub(crate) use self::tcp::silence_limit;

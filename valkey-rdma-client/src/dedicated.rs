@@ -71,7 +71,7 @@ impl Client {
     /// Sends a blocking command (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK) on a dedicated connection and waits for its reply.
     /// The connection is kept for later calls: see the [rule](Client#connections-beside-the-shared-one).
     ///
-    /// The only time limit is that of the command ([`Command::timeout`]). A server that is frozen ends the call:
+    /// The only time limit is the command's own: an argument, as of BLPOP, or [`Command::timeout`]. The argument loses nothing. A server that is frozen ends the call:
     /// [`Config::keepalive_timeout`](crate::Config::keepalive_timeout).
     ///
     /// ```no_run
@@ -90,7 +90,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection, which ends the wait on the server too. An element that the server
-    /// had already popped is lost; use BLMOVE where that matters.
+    /// had already popped is lost, also after [`Command::timeout`]; use BLMOVE where that matters.
     pub async fn blocking_command(&self, command: impl IntoCommand) -> Result<Value, Error> {
         self.block(command.into_command()).await
     }
@@ -298,7 +298,7 @@ impl Dedicated {
         };
         let outcome = match limit {
             None => work(&mut raw).await,
-            Some(limit) => match timeout(limit, work(&mut raw)).await {
+            Some(limit) => match self.client.home().timed(|| timeout(limit, work(&mut raw))).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
                     let may_have_run = raw.write_buffer.has_written_command();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use valkey_rdma_resp::{ProtocolError, ServerError, UnexpectedReply};
+use valkey_rdma_transport::TransportError;
 
 use crate::endpoint::EndpointError;
 use crate::resp::RefusedCommand;
@@ -24,7 +25,7 @@ pub use self::failed_command::FailedCommand;
 /// `Clone`, because one lost connection ends every request that waits on it; causes are shared.
 ///
 /// # Text
-/// `{error}` says what failed and what to do. Errors of the system, and of the transport of a lost connection, are the
+/// `{error}` says what failed and what to do. Errors of the system that this text lacks are the
 /// [`source`](std::error::Error::source), which anyhow and eyre print after it. `{error:#}` is everything in one line, for logs.
 ///
 /// ```
@@ -184,12 +185,9 @@ impl fmt::Display for LostConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fate = if self.may_have_run { Fate::MayHaveRun } else { Fate::NotSent };
         write!(f, "connection to {} lost", self.peer)?;
-        match &*self.cause {
-            cause if f.alternate() => write!(f, ": {}", Chain(cause))?,
-            // What comes from below is the source.
-            LostCause::Io(_) => {}
-            LostCause::Protocol(_) => f.write_str(": the peer broke the protocol")?,
-            cause => write!(f, ": {cause}")?,
+        match Reason(&self.cause) {
+            reason if f.alternate() => write!(f, ": {reason:#}")?,
+            reason => write!(f, ": {reason}")?,
         }
         match &self.not_restored {
             Some(why) if f.alternate() => write!(f, "; not restored: {}", Chain(&**why))?,
@@ -202,11 +200,8 @@ impl fmt::Display for LostConnection {
 
 impl std::error::Error for LostConnection {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &*self.cause {
-            LostCause::Io(error) => Some(error),
-            LostCause::Protocol(error) => Some(error),
-            _ => None,
-        }
+        // The cause itself is part of the text.
+        self.cause.source()
     }
 }
 
@@ -301,6 +296,20 @@ pub enum LostCause {
     /// The connection task was dropped, for example because its runtime shut down.
     #[error("its task was stopped, has the runtime shut down?")]
     Stopped,
+}
+
+/// A cause behind the word "lost", which the transport's own text repeats. `{:#}`: with its sources.
+pub(crate) struct Reason<'a>(pub(crate) &'a LostCause);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let LostCause::Io(error) = self.0
+            && let Some(TransportError::Lost(reason)) = error.get_ref().and_then(|error| error.downcast_ref())
+        {
+            return write!(f, "{reason}");
+        }
+        if f.alternate() { write!(f, "{}", Chain(self.0)) } else { write!(f, "{}", self.0) }
+    }
 }
 
 /// An error and its sources in one line.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use crate::error::{Chain, ConnectError, LostCause};
+use crate::error::{ConnectError, LostCause, Reason};
 use crate::stats::ConnectionInfo;
 
 pub(crate) mod hub;
@@ -78,7 +78,7 @@ impl fmt::Display for ConnectionEvent {
         match self {
             Self::Connected { connection, info } => write!(f, "connection {connection}: {info}"),
             Self::Lost { connection, cause } => {
-                write!(f, "connection {connection} lost: {}", Chain(&**cause))
+                write!(f, "connection {connection} lost: {:#}", Reason(cause))
             }
             Self::ReconnectFailed { connection, attempt, error } => {
                 write!(f, "connection {connection} not restored at attempt {attempt}: {error:#}")
@@ -88,7 +88,7 @@ impl fmt::Display for ConnectionEvent {
                 write!(f, "connection {connection} uses tcp instead of rdma: {reason}")
             }
             Self::Closed { connection, cause } => {
-                write!(f, "connection {connection} closed: {}", Chain(&**cause))
+                write!(f, "connection {connection} closed: {:#}", Reason(cause))
             }
             Self::Missed { count } => write!(f, "{count} events missed"),
         }

@@ -16,6 +16,12 @@ impl Home {
         Self(Handle::current())
     }
 
+    /// Makes a future that waits for time: with the clock of the caller's runtime or, outside of every runtime, of this one.
+    pub(crate) fn timed<F>(&self, make: impl FnOnce() -> F) -> F {
+        let _entered = Handle::try_current().is_err().then(|| self.0.enter());
+        make()
+    }
+
     /// Starts a task. A runtime that has shut down drops it at once.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(self.0.spawn(task));

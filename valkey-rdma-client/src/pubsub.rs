@@ -12,10 +12,12 @@ use tokio::sync::mpsc;
 use crate::client::Client;
 use crate::connection::RawConnection;
 use crate::error::{Error, LostCause, LostConnection};
+use crate::multiplexer::Deadline;
 use crate::stats::{ConnectionInfo, Purpose};
 use crate::sync::{Mutex, lock};
 
 mod names;
+mod offline;
 mod outbox;
 mod request;
 mod silence;
@@ -23,7 +25,7 @@ mod task;
 
 pub use names::Names;
 pub(crate) use outbox::Outbox;
-pub(crate) use request::{SubscriptionRequest, request};
+pub(crate) use request::{SubscriptionRequest, request, unconfirmed};
 use task::Task;
 use valkey_rdma_resp::ServerError;
 
@@ -116,8 +118,11 @@ pub enum Subscription {
 /// # }
 /// ```
 ///
-/// It is also a [`Stream`], which ends after its first error. After a lost connection it resubscribes automatically,
-/// if the client may [reconnect](crate::Config::reconnect). Works with RESP2 and RESP3.
+/// It is also a [`Stream`], which ends after its first error. Works with RESP2 and RESP3.
+///
+/// After a lost connection it resubscribes automatically, if the client may [reconnect](crate::Config::reconnect). Until then
+/// [`next`](Self::next) waits, [`Client::connections`] lists the subscriber as [reconnecting](crate::State::Reconnecting), and the
+/// reason is logged as a warning. [`Client::events`] does not cover subscribers.
 ///
 /// Over TCP it sends PING when it has heard nothing for half of the [`keepalive_timeout`](crate::Config::keepalive_timeout) or longer,
 /// and leaves a server that does not answer. The login need not allow PING: an error is an answer too.
@@ -150,6 +155,8 @@ struct Shared {
     missed: AtomicU64,
     end: OnceLock<Arc<LostCause>>,
     info: Mutex<Arc<ConnectionInfo>>,
+    /// The latest reason for being disconnected; `None` while connected.
+    outage: Mutex<Option<Error>>,
 }
 
 impl Shared {
@@ -167,8 +174,19 @@ impl Shared {
         self.end.get().cloned().unwrap_or_else(|| Arc::new(LostCause::Stopped))
     }
 
-    fn connected(&self, raw: &RawConnection) {
+    /// Returns the reason for having been disconnected.
+    fn connected(&self, raw: &RawConnection) -> Option<Error> {
         *lock(&self.info) = raw.info.clone();
+        lock(&self.outage).take()
+    }
+
+    fn disconnected(&self, why: impl Into<Error>) {
+        *lock(&self.outage) = Some(why.into());
+    }
+
+    /// Why there is no connection; `None` if there is one.
+    fn outage(&self) -> Option<Error> {
+        lock(&self.outage).clone()
     }
 }
 
@@ -197,7 +215,8 @@ impl Client {
         let raw = self.connect_another(Purpose::Subscriber).await?;
         let peer = connector.endpoint.authority().into();
         let info = Mutex::new(raw.info.clone());
-        let shared = Arc::new(Shared { peer, missed: AtomicU64::new(0), end: OnceLock::new(), info });
+        let (missed, end, outage) = (AtomicU64::new(0), OnceLock::new(), Mutex::default());
+        let shared = Arc::new(Shared { peer, missed, end, info, outage });
         let (order_sender, orders) = mpsc::channel(16);
         let (event_sender, events) = mpsc::channel(capacity.max(1));
         let known = shared.clone();
@@ -215,11 +234,14 @@ impl Subscriber {
     ///
     /// # Errors
     /// [`Error::Server`] if the server refuses, [`Error::Lost`] if the subscriber has ended, [`Error::TimedOut`] after
-    /// the client's command timeout; the subscription is still requested then, unless 16 other requests wait for a
-    /// connection.
+    /// the client's command timeout; the subscription is still requested then.
+    ///
+    /// Without a connection, the call waits for the next one, and fails with the reason as commands do: after
+    /// [`Config::offline_timeout`](crate::Config::offline_timeout) or the command timeout, or at once if the server refuses the
+    /// login. The subscription is not requested then.
     ///
     /// # Cancel safety
-    /// Dropping the future does not undo the subscription, once it is requested.
+    /// Dropping the future does not undo the subscription, once it is sent.
     pub async fn subscribe(&self, to: Subscription, names: impl Names) -> Result<(), Error> {
         self.order(to, true, names).await
     }
@@ -273,8 +295,12 @@ impl Subscriber {
         if names.is_empty() {
             return Ok(());
         }
-        let (task, limit, peer) = (self.orders.clone(), self.limit, &self.shared.peer);
-        request(kind, subscribe, vec![(task, names)], limit, peer, || self.shared.lost()).await
+        let (task, deadline) = (self.orders.clone(), self.limit.and_then(Deadline::after));
+        let late = |deadline| match self.shared.outage() {
+            Some(why) => why,
+            None => unconfirmed(self.shared.peer.clone(), deadline),
+        };
+        request(kind, subscribe, vec![(task, names)], deadline, || self.shared.lost(), late).await
     }
 }
 

@@ -33,7 +33,7 @@ mod tuples;
 /// | `bool` | a boolean, `1` and `0`, the status `OK`; no value is `false`, as for SET NX |
 /// | `()` | anything but an error |
 /// | `Bytes`, `Vec<u8>`, `String` | a string of any kind; an integer as its digits |
-/// | `Option<T>` | no value, or what `T` takes |
+/// | `Option<T>` | no value, or what `T` takes; an empty array or map that `T` does not take is `None`, as HGETALL has for a missing key |
 /// | `Vec<T>`, sets | an array or set |
 /// | maps, `Vec<(K, V)>` | a map, an array of pairs, or an array of alternating keys and values (RESP2 has no maps) |
 /// | tuples of up to 12 | an array of that length |
@@ -292,7 +292,19 @@ impl FromValue for String {
 
 impl<T: FromValue> FromValue for Option<T> {
     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        if value.is_nil() { Ok(None) } else { value.convert().map(Some) }
+        if value.is_nil() {
+            return Ok(None);
+        }
+        // The hash of a key that does not exist has no fields. Collections stay what they are: empty.
+        let has_nothing = match &value {
+            Value::Array(items) | Value::Set(items) => items.is_empty(),
+            Value::Map(pairs) => pairs.is_empty(),
+            _ => false,
+        };
+        match value.convert() {
+            Err(_) if has_nothing => Ok(None),
+            converted => converted.map(Some),
+        }
     }
 }
 

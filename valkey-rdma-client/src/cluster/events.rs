@@ -12,7 +12,7 @@ use futures_util::stream::{Map, SelectAll, StreamExt, select_all};
 
 use super::address::NodeAddress;
 use crate::client::Client;
-use crate::error::{Chain, Error, LostCause};
+use crate::error::{Error, LostCause, Reason};
 use crate::events::hub::{Hub, Unread};
 use crate::events::{ConnectionEvent, ConnectionEvents};
 use crate::stats::ConnectionInfo;
@@ -97,7 +97,7 @@ impl fmt::Display for ClusterEvent {
                 write!(f, "{node}: connection {connection} uses tcp instead of rdma: {reason}")
             }
             Self::Lost { node, connection, cause } => {
-                write!(f, "{node}: connection {connection} lost: {}", Chain(&**cause))
+                write!(f, "{node}: connection {connection} lost: {:#}", Reason(cause))
             }
             Self::ConnectFailed { node, error } => write!(f, "{node}: not connected: {error:#}"),
             Self::PrimariesChanged { primaries } => {

@@ -14,8 +14,11 @@ use super::core::CLUSTER;
 use super::core::Core;
 use super::route::slot_of;
 use crate::error::Error;
+use crate::multiplexer::Deadline;
 use crate::pubsub::Names;
-use crate::pubsub::{DEFAULT_CAPACITY, Event, SlowConsumer, Subscription, SubscriptionRequest, request};
+use crate::pubsub::{
+    DEFAULT_CAPACITY, Event, SlowConsumer, Subscription, SubscriptionRequest, request, unconfirmed,
+};
 use crate::sync::lock;
 
 /// Subscriptions in a cluster: [`ClusterClient::subscriber`].
@@ -121,8 +124,9 @@ impl ClusterSubscriber {
         }
         let lanes = by_lane.into_iter().map(|(slot, names)| (self.lane(slot), names)).collect();
         let core = &self.cluster.core;
-        let limit = core.config.node.command_timeout;
-        request(kind, subscribe, lanes, limit, CLUSTER, || core.closed()).await
+        let deadline = core.config.node.command_timeout.and_then(Deadline::after);
+        let late = |deadline| unconfirmed(CLUSTER.into(), deadline);
+        request(kind, subscribe, lanes, deadline, || core.closed(), late).await
     }
 
     /// The lane of a slot, started when it is first needed.

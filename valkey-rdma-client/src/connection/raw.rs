@@ -84,13 +84,13 @@ impl RawConnection {
         mem::replace(&mut self.socket, AnyStream::Other(Box::new(empty())))
     }
 
-    /// Lets go of a stream that has ended: its memory and its place in the client's status.
-    pub(crate) fn abandon(&mut self) {
+    /// Lets go of a stream that has ended, and of its memory. Returns its entry in the client's registry.
+    pub(crate) fn abandon(&mut self) -> Option<Registration> {
         drop(self.take_socket());
         self.decoder = Decoder::new(self.info.protocol);
         self.outstanding = Outstanding::NOTHING;
         self.monitor = None;
-        self.registration = None;
+        self.registration.take()
     }
 
     /// Lets `fill` encode `len` bytes straight into the send buffer of an RDMA stream. Returns `false` if that is not

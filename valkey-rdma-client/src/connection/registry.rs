@@ -9,7 +9,7 @@ use valkey_rdma_transport::Monitor;
 use crate::stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 use crate::sync::lock;
 
-/// The registry. It lists each connection until it is closed.
+/// The registry. It lists each connection until it is closed, or until the next one replaces it.
 #[derive(Default)]
 pub(crate) struct ConnectionRegistry {
     entries: Mutex<Entries>,
@@ -28,6 +28,7 @@ struct Entry {
     purpose: Purpose,
     info: Arc<ConnectionInfo>,
     monitor: Option<Monitor>,
+    state: State,
 }
 
 /// Lists a connection. Dropping it removes the entry.
@@ -44,7 +45,7 @@ impl ConnectionRegistry {
         monitor: Option<Monitor>,
         purpose: Purpose,
     ) -> Registration {
-        let entry = Entry { purpose, info, monitor };
+        let entry = Entry { purpose, info, monitor, state: State::Connected };
         let mut entries = self.entries();
         let number = entries.made;
         entries.made += 1;
@@ -58,7 +59,7 @@ impl ConnectionRegistry {
         let others = entries.connections.values().filter(|entry| entry.purpose != Purpose::Shared);
         let status = others.map(|entry| ConnectionStatus {
             purpose: entry.purpose,
-            state: State::Connected,
+            state: entry.state,
             info: entry.info.clone(),
             counters: Counters::default(),
             stats: entry.monitor.as_ref().map(Monitor::stats),
@@ -87,6 +88,14 @@ impl Registration {
     pub(crate) fn set_purpose(&self, purpose: Purpose) {
         if let Some(entry) = self.registry.entries().connections.get_mut(&self.number) {
             entry.purpose = purpose;
+        }
+    }
+
+    /// The connection is lost, and its owner makes the next one.
+    pub(crate) fn set_reconnecting(&self) {
+        if let Some(entry) = self.registry.entries().connections.get_mut(&self.number) {
+            entry.state = State::Reconnecting;
+            entry.monitor = None;
         }
     }
 }

@@ -78,7 +78,7 @@ pub enum EndpointError {
         allowed: &'static str,
     },
     /// An option of RDMA on a TCP endpoint.
-    #[error("option {option} makes no sense over TCP: use it with rdma:// or emulated://")]
+    #[error("option {option} makes no sense over TCP: leave it out, or use rdma:// or emulated://")]
     NotOnTcp {
         /// The option.
         option: &'static str,

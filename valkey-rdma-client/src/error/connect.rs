@@ -255,100 +255,11 @@ fn hint(error: &ServerError) -> &'static str {
             "it is not ready yet: try again later"
         }
         _ if error.message.starts_with("unknown command") => "an old server: use protocol=resp2",
+        _ if error.message.starts_with("Client names") => "give Config::name a name without blanks",
         _ if error.message.contains("DB index") => "check the database number after the port",
         _ => "check the server's configuration",
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::{Error, LostConnection};
-
-    fn too_many_files() -> io::Error {
-        io::Error::from_raw_os_error(EMFILE)
-    }
-
-    fn device(call: &'static str) -> TransportError {
-        TransportError::Device { call, source: too_many_files() }
-    }
-
-    /// The whole text in one line.
-    fn text(error: impl Into<Error>) -> String {
-        format!("{:#}", error.into())
-    }
-
-    /// The text and those of its sources, as anyhow and eyre print them.
-    fn report(error: impl Into<Error>) -> Vec<String> {
-        let error = error.into();
-        let first: &dyn std::error::Error = &error;
-        std::iter::successors(Some(first), |error| error.source()).map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn no_text_repeats_that_of_its_source() {
-        let system = too_many_files().to_string();
-        let files = "raise the limit of open files (ulimit -n), or open fewer connections";
-        let connect = |cause| report(ConnectError { peer: "h:1".into(), transport: Transport::Rdma, cause });
-        let begin = "cannot connect to h:1 over rdma";
-
-        let cause = ConnectCause::Device(Arc::new(device("ibv_create_cq")));
-        assert_eq!(connect(cause), [format!("{begin}: ibv_create_cq failed; {files}"), system.clone()]);
-        let cause = ConnectCause::Device(Arc::new(TransportError::NoDevice));
-        assert_eq!(connect(cause), [format!("{begin}: {}", TransportError::NoDevice)]);
-        let cause = ConnectCause::Resolve(Arc::new(io::Error::other("no such name")));
-        let resolve = format!("{begin}: the name does not resolve; check the host");
-        assert_eq!(connect(cause), [&resolve, "no such name"]);
-        let cause = ConnectCause::Io(Arc::new(io::Error::other("no route")));
-        assert_eq!(connect(cause), [&format!("{begin}; check host and port"), "no route"]);
-        let cause = ConnectCause::Lost(Arc::new(LostCause::Io(io::Error::other("reset"))));
-        let handshake =
-            format!("{begin}: the handshake failed; is it a Valkey server, and does it admit this address?");
-        assert_eq!(connect(cause), [&handshake, "reset"]);
-
-        let lost = |cause| report(LostConnection::new("h:1".into(), Arc::new(cause), false));
-        let io = LostCause::Io(io::Error::other(device("ibv_poll_cq")));
-        assert_eq!(
-            lost(io),
-            ["connection to h:1 lost; the command was not sent", "ibv_poll_cq failed", &system]
-        );
-        let closed = "connection to h:1 lost: the peer closed it; the command was not sent";
-        assert_eq!(lost(LostCause::PeerClosed), [closed]);
-    }
-
-    #[test]
-    fn a_failed_connect_tells_the_whole_story() {
-        let connect = |transport, cause| text(ConnectError { peer: "h:1".into(), transport, cause });
-        let system = too_many_files();
-        let files = "raise the limit of open files (ulimit -n), or open fewer connections";
-
-        let cause = ConnectCause::Device(Arc::new(device("rdma_create_event_channel")));
-        assert_eq!(
-            connect(Transport::Rdma, cause),
-            format!("cannot connect to h:1 over rdma: rdma_create_event_channel failed: {system}; {files}")
-        );
-        let cause = ConnectCause::Deadline { limit: Duration::from_secs(5), connected: false };
-        assert!(connect(Transport::Emulated, cause.clone()).ends_with("servers answer emulated://"));
-        assert!(connect(Transport::Rdma, cause).ends_with("raise the timeout"));
-        for (cause, transport) in [
-            (ConnectCause::Io(Arc::new(too_many_files())), Transport::Tcp),
-            (ConnectCause::Resolve(Arc::new(too_many_files())), Transport::Rdma),
-        ] {
-            let text = connect(transport, cause);
-            assert!(text.contains(&format!("{system}")) && text.ends_with(files), "{text}");
-        }
-        let lost = io::Error::other(device("ibv_poll_cq"));
-        let text = connect(Transport::Rdma, ConnectCause::Lost(Arc::new(LostCause::Io(lost))));
-        assert!(text.contains(&format!(": ibv_poll_cq failed: {system} during the handshake")), "{text}");
-    }
-
-    #[test]
-    fn a_lost_connection_tells_the_whole_story() {
-        let cause = Arc::new(LostCause::Io(io::Error::other(device("ibv_poll_cq"))));
-        let text = text(LostConnection::new("h:1".into(), cause, true));
-        let system = too_many_files();
-        let expected =
-            format!("connection to h:1 lost: ibv_poll_cq failed: {system}; the command may have run");
-        assert_eq!(text, expected);
-    }
-}
+mod tests;

@@ -341,6 +341,11 @@ impl<T: Submit> SubmitQueue<T> {
         }
     }
 
+    /// True if requests wait.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !lock(&self.0).waiting.is_empty()
+    }
+
     pub(crate) fn ending(&self) -> Option<Ending> {
         lock(&self.0).ending
     }

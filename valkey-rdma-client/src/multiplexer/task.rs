@@ -104,7 +104,7 @@ impl ConnectionTask {
             let wait = if loading.is_some() { wait.min(LONGEST_WAIT_FOR_DATA) } else { wait };
             tokio::select! {
                 () = offline => return None,
-                () = sleep(wait) => {}
+                () = self.pause(wait, policy) => {}
                 // The server is there.
                 _ = reached.changed(), if is_first_outage => {}
             }
@@ -127,6 +127,22 @@ impl ConnectionTask {
             }
         }
         None
+    }
+
+    /// Waits before an attempt: less while a request waits that would fail before the attempt.
+    async fn pause(&self, mut wait: Duration, policy: &ReconnectPolicy) {
+        let limits = [policy.offline_timeout, policy.connector.config.command_timeout];
+        if let Some(patience) = limits.into_iter().flatten().min() {
+            let step = policy.backoff.step(patience);
+            while wait > step {
+                sleep(step).await;
+                wait -= step;
+                if self.queue.submitted.has_waiting() {
+                    return;
+                }
+            }
+        }
+        sleep(wait).await;
     }
 
     /// Ends the multiplexer for good and fails every waiting request. The first cause stands.

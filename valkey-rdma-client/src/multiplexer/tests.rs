@@ -21,7 +21,7 @@ mod deadlines;
 mod reconnecting;
 
 /// What a client sends to log in, and what it is answered.
-const HELLO: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n";
+pub(crate) const HELLO: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n";
 const WELCOME: &[u8] = b"%0\r\n+OK\r\n+OK\r\n";
 pub(crate) const PING: &str = "*1\r\n$4\r\nPING\r\n";
 

@@ -1,13 +1,14 @@
 //! [`SubscriptionRequest`]: what a program asks of the task that keeps its subscriptions.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use super::Subscription;
 use crate::error::{Error, TimedOut};
+use crate::multiplexer::Deadline;
 
 /// A request to change subscriptions, with a waiting caller.
 #[derive(Debug)]
@@ -15,24 +16,26 @@ pub(crate) struct SubscriptionRequest {
     pub(crate) kind: Subscription,
     pub(crate) subscribe: bool,
     pub(crate) names: Vec<Bytes>,
+    /// Until when its caller waits.
+    pub(crate) deadline: Option<Deadline>,
     pub(crate) done: oneshot::Sender<Result<(), Error>>,
 }
 
 /// Requests a change from each of these tasks, and waits until the server has confirmed all of it. A task that has ended fails it with
-/// `ended`.
+/// `ended`; after its time limit it fails with what `late` returns.
 pub(crate) async fn request(
     kind: Subscription,
     subscribe: bool,
     names_by_task: Vec<(mpsc::Sender<SubscriptionRequest>, Vec<Bytes>)>,
-    limit: Option<Duration>,
-    peer: &str,
+    deadline: Option<Deadline>,
     ended: impl Fn() -> Error,
+    late: impl FnOnce(Deadline) -> Error,
 ) -> Result<(), Error> {
     let exchange = async {
         let mut confirmations = Vec::with_capacity(names_by_task.len());
         for (task, names) in names_by_task {
             let (done, confirmed) = oneshot::channel();
-            let request = SubscriptionRequest { kind, subscribe, names, done };
+            let request = SubscriptionRequest { kind, subscribe, names, deadline, done };
             task.send(request).await.map_err(|_| ended())?;
             confirmations.push(confirmed);
         }
@@ -41,12 +44,13 @@ pub(crate) async fn request(
         }
         Ok(())
     };
-    match limit {
+    match deadline {
         None => exchange.await,
-        Some(limit) => timeout(limit, exchange).await.map_err(|_| TimedOut {
-            peer: peer.into(),
-            limit,
-            may_have_run: true,
-        })?,
+        Some(deadline) => timeout_at(deadline.at, exchange).await.unwrap_or_else(|_| Err(late(deadline))),
     }
+}
+
+/// The error of a request that was sent, or may have been, and was not confirmed in time.
+pub(crate) fn unconfirmed(peer: Arc<str>, deadline: Deadline) -> Error {
+    TimedOut { peer, limit: deadline.limit, may_have_run: true }.into()
 }

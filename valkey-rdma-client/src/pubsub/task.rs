@@ -7,28 +7,27 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep};
-use tracing::{debug, warn};
+use tokio::time::Instant;
+use tracing::{info, warn};
 use valkey_rdma_resp::{ServerError, Value};
 
 use super::outbox::Outbox;
-use super::request::SubscriptionRequest;
+use super::request::{SubscriptionRequest, unconfirmed};
 use super::silence::{Silence, SilenceCheck};
 use super::{Event, Message, Shared, SlowConsumer, Subscription};
 use crate::config::STABLE_AFTER;
-use crate::connection::Connector;
-use crate::connection::RawConnection;
+use crate::connection::{Connector, RawConnection, Registration};
 use crate::error::{Chain, Error, LostCause};
+use crate::multiplexer::Deadline;
 use crate::resp::Command;
-use crate::stats::Purpose;
 
 /// The most unconfirmed commands; beyond it, no request is taken.
-const MAX_PENDING: usize = 1024;
+pub(super) const MAX_PENDING: usize = 1024;
 /// The most names in one command that restores subscriptions.
 const MAX_NAMES: usize = 256;
 
 /// A command that is not fully confirmed.
-struct Pending {
+pub(super) struct Pending {
     kind: Subscription,
     subscribe: bool,
     names: Vec<Bytes>,
@@ -37,23 +36,29 @@ struct Pending {
     /// Confirmations outstanding, one per name.
     missing: usize,
     /// The waiting caller; `None` for a restored subscription.
-    done: Option<oneshot::Sender<Result<(), Error>>>,
+    pub(super) done: Option<oneshot::Sender<Result<(), Error>>>,
+    /// Until when the caller waits.
+    pub(super) deadline: Option<Deadline>,
+    /// Until when it waits for a connection, while there is none.
+    pub(super) offline_deadline: Option<Instant>,
 }
 
 pub(super) struct Task {
-    raw: RawConnection,
-    connector: Arc<Connector>,
-    orders: mpsc::Receiver<SubscriptionRequest>,
-    shared: Arc<Shared>,
+    pub(super) raw: RawConnection,
+    pub(super) connector: Arc<Connector>,
+    pub(super) orders: mpsc::Receiver<SubscriptionRequest>,
+    pub(super) shared: Arc<Shared>,
     slow: SlowConsumer,
     /// The wanted subscriptions, confirmed or not.
     wanted: BTreeSet<(Subscription, Bytes)>,
-    pending: VecDeque<Pending>,
+    pub(super) pending: VecDeque<Pending>,
     /// How many of `pending` restore subscriptions.
-    resubscribing: usize,
-    silence: SilenceCheck,
+    pub(super) resubscribing: usize,
+    pub(super) silence: SilenceCheck,
     /// Events other than messages wait in it for room. They are never dropped.
-    outbox: Outbox,
+    pub(super) outbox: Outbox,
+    /// Its entry in the client's registry, while it has no connection.
+    pub(super) lost: Option<Registration>,
 }
 
 /// Why serving a connection ended.
@@ -84,6 +89,7 @@ impl Task {
             pending: VecDeque::new(),
             resubscribing: 0,
             outbox: Outbox::new(events),
+            lost: None,
         }
     }
 
@@ -93,20 +99,21 @@ impl Task {
             let born = Instant::now();
             let cause = match self.serve().await {
                 Stop::Gone => return,
-                Stop::Lost(cause) => cause,
+                Stop::Lost(cause) => Arc::new(cause),
             };
-            warn!(peer = %self.shared.peer, cause = %Chain(&cause), "subscriptions lost");
-            let for_good = matches!(cause, LostCause::SlowConsumer);
+            warn!(peer = %self.shared.peer, cause = %Chain(&*cause), "subscriptions lost");
+            let for_good = matches!(*cause, LostCause::SlowConsumer);
             // A server that ends connections at once gets the growing waits too.
             attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
             if !for_good {
-                self.raw.abandon();
+                self.disconnected(&cause);
             }
             if for_good || !self.reconnect(attempt).await {
                 // The first cause stands. Waiting callers are notified because their senders are dropped.
-                let _first = self.shared.end.set(Arc::new(cause));
+                let _first = self.shared.end.set(cause);
                 return;
             }
+            info!(peer = %self.shared.peer, connection = %self.raw.info, "subscriber connected again");
             self.restore();
         }
     }
@@ -155,13 +162,25 @@ impl Task {
     }
 
     fn apply(&mut self, order: SubscriptionRequest) {
-        let SubscriptionRequest { kind, subscribe, names, done } = order;
+        // Its caller may know by now that it is not requested.
+        if let Some(deadline) = order.deadline.filter(|deadline| deadline.has_passed()) {
+            drop(order.done.send(Err(unconfirmed(self.shared.peer.clone(), deadline))));
+            return;
+        }
+        let pending = self.note(order);
+        self.send(pending);
+    }
+
+    /// Notes what is wanted from now on.
+    pub(super) fn note(&mut self, order: SubscriptionRequest) -> Pending {
+        let SubscriptionRequest { kind, subscribe, names, deadline, done } = order;
         let mut changed = names.clone();
         changed.retain(|name| {
             let subscription = (kind, name.clone());
             if subscribe { self.wanted.insert(subscription) } else { self.wanted.remove(&subscription) }
         });
-        self.send(Pending { kind, subscribe, missing: names.len(), names, changed, done: Some(done) });
+        let (missing, done) = (names.len(), Some(done));
+        Pending { kind, subscribe, missing, names, changed, done, deadline, offline_deadline: None }
     }
 
     /// Puts a command into the write buffer. It is sent while the connection is read.
@@ -251,10 +270,9 @@ impl Task {
 
     /// The server refuses the oldest command, all of it.
     fn refused(&mut self, error: ServerError) {
-        let Some(Pending { kind, subscribe, names, changed, done, .. }) = self.pending.pop_front() else {
-            return;
-        };
-        let Some(done) = done else {
+        let Some(mut refused) = self.pending.pop_front() else { return };
+        let Some(done) = refused.done.take() else {
+            let Pending { kind, names, .. } = refused;
             if let [name] = &names[..] {
                 // It stays wanted: the server may accept it next time.
                 self.outbox.report(Event::Refused { to: kind, name: name.clone(), error });
@@ -264,9 +282,16 @@ impl Task {
             }
             return self.restored();
         };
+        self.undo(refused, 0);
+        drop(done.send(Err(error.into())));
+    }
+
+    /// A command has changed nothing. Those from `later` on in `pending` came after it.
+    pub(super) fn undo(&mut self, undone: Pending, later: usize) {
+        let Pending { kind, subscribe, changed, .. } = undone;
         for name in changed {
-            let later = |pending: &Pending| pending.kind == kind && pending.names.contains(&name);
-            if self.pending.iter().any(later) {
+            let decides = |pending: &Pending| pending.kind == kind && pending.names.contains(&name);
+            if self.pending.iter().skip(later).any(decides) {
                 continue;
             }
             let subscription = (kind, name);
@@ -276,7 +301,6 @@ impl Task {
                 self.wanted.insert(subscription);
             }
         }
-        drop(done.send(Err(error.into())));
     }
 
     fn deliver(&mut self, message: Message) -> Result<(), Stop> {
@@ -294,37 +318,10 @@ impl Task {
         }
     }
 
-    /// Returns `false` if reconnecting is disabled or the subscriber was dropped.
-    async fn reconnect(&mut self, first: u32) -> bool {
-        let Some(backoff) = self.connector.config.reconnect else { return false };
-        for attempt in first.. {
-            tokio::select! {
-                () = sleep(backoff.wait(attempt)) => {}
-                () = self.outbox.flush_until_dropped() => return false,
-            }
-            let connected = tokio::select! {
-                connected = self.connector.connect(Purpose::Subscriber) => connected,
-                () = self.outbox.flush_until_dropped() => return false,
-            };
-            match connected {
-                Ok(raw) => {
-                    self.shared.connected(&raw);
-                    self.silence = SilenceCheck::new(&raw, &self.connector.config);
-                    self.raw = raw;
-                    return true;
-                }
-                Err(error) => debug!(error = %format_args!("{error:#}"), attempt, "not connected"),
-            }
-        }
-        false
-    }
-
     /// Subscribes on a new connection to everything wanted, then repeats the requests that were not confirmed on the
     /// old one.
     fn restore(&mut self) {
-        let mut orders = std::mem::take(&mut self.pending);
-        orders.retain(|order| order.done.is_some());
-        self.resubscribing = 0;
+        let orders = std::mem::take(&mut self.pending);
         let mut wanted = self.wanted.clone();
         for order in orders.iter().filter(|order| order.subscribe) {
             for name in &order.changed {
@@ -351,7 +348,17 @@ impl Task {
     fn restore_some(&mut self, kind: Subscription, names: Vec<Bytes>) {
         self.resubscribing += 1;
         let (missing, changed) = (names.len(), Vec::new());
-        self.send(Pending { kind, subscribe: true, names, changed, missing, done: None });
+        let (deadline, offline_deadline) = (None, None);
+        self.send(Pending {
+            kind,
+            subscribe: true,
+            names,
+            changed,
+            missing,
+            done: None,
+            deadline,
+            offline_deadline,
+        });
     }
 
     /// A command that restores subscriptions is answered.

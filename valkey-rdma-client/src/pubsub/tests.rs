@@ -5,8 +5,10 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::config::Config;
-use crate::multiplexer::tests::{Door, PING, Peer, pair, settle};
+use crate::multiplexer::tests::{Door, HELLO, PING, Peer, pair, settle};
 use crate::stats::Purpose;
+
+mod offline;
 
 /// A client with a subscriber, and the far ends of their connections.
 async fn subscribed(capacity: usize, slow: SlowConsumer) -> (Client, Subscriber, Door, Peer, Peer) {
@@ -250,23 +252,6 @@ async fn the_end_of_another_subscription_is_no_confirmation() {
     outcome.expect("confirmed");
     let event = next(&mut subscriber).await;
     assert!(matches!(&event, Event::Ended { name, .. } if name == "b"), "{event:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lost_subscriber_is_not_listed_as_connected() {
-    let (client, _subscriber, door, _peer, events) = subscribed(10, SlowConsumer::Drop).await;
-    let subscribers = || {
-        let connections = client.connections();
-        connections.iter().filter(|connection| connection.purpose == Purpose::Subscriber).count()
-    };
-    assert_eq!(subscribers(), 1);
-    drop(events);
-    settle().await;
-    assert_eq!(subscribers(), 0);
-    let mut events = door.admit();
-    events.greet().await;
-    settle().await;
-    assert_eq!(subscribers(), 1);
 }
 
 /// A server that publishes nothing looks the same as a frozen one, whose kernel keeps the connection alive over TCP.

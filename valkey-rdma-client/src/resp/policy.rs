@@ -119,7 +119,8 @@ const REPLICATES: &str =
     "it is part of replication, and not answered like a command; use Dialer::dial, which gives a byte stream";
 const NAMES: &str = "it would hold only until a reconnect; use Config::name";
 const CHANGES_MODE: &str = "it would hold for other tasks, and only until a reconnect; use Client::dedicated";
-pub(super) const BLOCKS: &str = "commands of other tasks would wait behind it; use Client::blocking_command";
+pub(super) const BLOCKS: &str = "commands of other tasks would wait behind it; use Client::blocking_command, \
+    from the blocking client with wait(client().blocking_command(..))";
 pub(super) const WAITS: &str =
     "it counts the writes of its own connection only; send both on Client::dedicated";
 pub(super) const MULTI_OUTSIDE_PIPELINE: &str = "commands of other tasks would get into the transaction; \

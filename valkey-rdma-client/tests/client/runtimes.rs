@@ -1,13 +1,16 @@
 //! Clients that outlive the runtime that made them, as one in a `static` that several tests share.
 
-use std::task::{Context, Waker};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
-use valkey_rdma_client::{Client, ClusterClient, Config, cmd};
+use valkey_rdma_client::{Client, ClusterClient, Command, Config, Error, cmd};
 use valkey_rdma_mock::{MockCluster, MockServer};
 
 fn one_thread() -> Runtime {
@@ -43,6 +46,40 @@ fn closing_a_client_that_has_ended_needs_no_runtime() {
         assert_eq!(client.close().now_or_never(), Some(()));
     }
     mock.block_on(server.shutdown());
+}
+
+/// Wakes a thread that waits outside of every runtime.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits as another executor than tokio does.
+fn without_a_runtime<T>(work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        match work.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[test]
+fn calls_with_a_limit_need_only_the_runtime_that_connected() {
+    let main = Runtime::new().expect("a runtime");
+    let server = main.block_on(MockServer::start());
+    let client = main.block_on(Client::connect(server.tcp_url())).expect("connected");
+    let pop = Command::new("BLPOP").arg("nothing").arg(0).timeout(Duration::from_millis(1));
+    let outcome = without_a_runtime(client.blocking_command(pop));
+    assert!(matches!(outcome, Err(Error::TimedOut(_))), "{outcome:?}");
+    without_a_runtime(client.close());
+    assert!(client.is_closed());
+    main.block_on(server.shutdown());
 }
 
 /// A runtime of one thread runs only within `block_on`.

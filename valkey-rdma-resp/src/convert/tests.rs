@@ -74,6 +74,29 @@ fn nothing_is_none_and_not_the_empty_string() {
     assert_eq!(wrong::<String>(Value::Nil), format!("expected a string, got nothing{OPTION}"));
 }
 
+/// HGETALL and ZPOPMIN answer so for a key that does not exist.
+#[test]
+fn an_empty_reply_is_none_where_the_type_needs_members() {
+    #[derive(Debug, PartialEq)]
+    struct User {
+        name: String,
+    }
+    impl FromValue for User {
+        fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+            Ok(Self { name: value.into_fields()?.take("name")? })
+        }
+    }
+    for empty in [Value::Map(vec![]), Value::Array(vec![]), Value::Set(vec![])] {
+        assert_eq!(ok::<Option<User>>(empty.clone()), None);
+        assert_eq!(ok::<Option<(String, f64)>>(empty), None);
+    }
+    assert_eq!(ok::<Option<Vec<String>>>(Value::Array(vec![])), Some(vec![]));
+    assert_eq!(ok::<Option<HashMap<String, String>>>(Value::Map(vec![])), Some(HashMap::new()));
+    let one = |key: &str| Value::Map(vec![(bulk(key), bulk("Ada"))]);
+    assert_eq!(ok::<Option<User>>(one("name")), Some(User { name: "Ada".to_owned() }));
+    assert!(wrong::<Option<User>>(one("age")).starts_with("\"name\" of the reply: "), "a field is missing");
+}
+
 #[test]
 fn maps_come_in_every_form_a_server_gives_them() {
     let wanted = HashMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);

@@ -238,6 +238,42 @@ async fn commands_do_not_wait_for_a_server_that_refuses_the_login() {
     assert_eq!(waiting.await.expect("no panic").expect("a reply").as_str(), Some("A"));
 }
 
+/// The waits between attempts have grown past the time that a command waits.
+#[tokio::test(start_paused = true)]
+async fn a_command_that_waits_shortly_meets_an_attempt() {
+    let config = Config::default().offline_timeout(Duration::from_millis(300));
+    for _ in 0..20 {
+        let (client, door, peer) = pair(&config).await;
+        drop(peer);
+        sleep(Duration::from_secs(60)).await;
+        assert!(door.tries() < 40, "{} within 60 s, though no command waits", door.tries());
+        let mut peer = door.admit();
+        let waiting = start(&client, get("a"));
+        let serve = async {
+            peer.greet_again().await;
+            peer.expect(&raw("a")).await;
+            peer.say(b"$1\r\nA\r\n").await;
+        };
+        let both = async { tokio::join!(waiting, serve) };
+        let (reply, ()) = timeout(Duration::from_secs(60), both).await.expect("it is sent");
+        assert_eq!(reply.expect("no panic").expect("a connection").as_str(), Some("A"));
+    }
+}
+
+/// However many commands come.
+#[tokio::test(start_paused = true)]
+async fn commands_that_wait_do_not_hurry_attempts_beyond_the_first_wait() {
+    let config = Config::default().offline_timeout(Duration::from_millis(1));
+    let (client, door, peer) = pair(&config).await;
+    drop(peer);
+    settle().await;
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(60) {
+        client.execute(get("a")).await.expect_err("no connection");
+    }
+    assert!(door.tries() <= 2 + 60 * 10, "{} within 60 s", door.tries());
+}
+
 /// More than there are in other tests, by far.
 const MANY: usize = 5000;
 
