@@ -13,7 +13,7 @@ use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use valkey_rdma_resp::{Command, CommandError, Output, Parser, Protocol, Reply, Room, encode};
+use valkey_rdma_resp::{Command, CommandError, Output, Parser, Protocol, Reply, Room, encode, is_http};
 
 use crate::basics::{NOAUTH, is_for_strangers};
 use crate::handler::Handler;
@@ -50,6 +50,12 @@ pub(crate) enum ConnectionError {
     /// The peer broke the command syntax. It got the error as a reply.
     #[error(transparent)]
     Protocol(#[from] CommandError),
+    /// The peer speaks HTTP.
+    #[error(
+        "possible attack: an HTTP request (POST or Host:), perhaps of a web page that wants a browser on the peer's machine to \
+         run commands here"
+    )]
+    HttpRequest,
     /// [`Pusher::close`] was called.
     #[error("closed by the server")]
     Closed,
@@ -129,6 +135,8 @@ where
                 return Ok(Turn::RepliesWait);
             }
             let reply = match self.link.parser.next_command(self.link.trusted) {
+                // Like Valkey, without a reply: a browser has nothing to do with one.
+                Ok(Some(command)) if is_http(command.name()) => return Err(ConnectionError::HttpRequest),
                 Ok(Some(command)) => match self.call(command).await? {
                     Some(reply) => reply,
                     None => return Ok(Turn::Over),

@@ -212,6 +212,7 @@ async fn serve<S, H>(
             return;
         }
         ConnectionError::Protocol(_) => Cause::BrokenCommands,
+        ConnectionError::HttpRequest => Cause::HttpRequests,
         ConnectionError::InputLimit { .. } => Cause::TooMuchInput,
         ConnectionError::PushLimit { .. } => Cause::TooManyMessages,
         ConnectionError::Idle { .. } => Cause::Idle,

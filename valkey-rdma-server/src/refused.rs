@@ -15,6 +15,8 @@ pub struct Refused {
     pub too_many_connections: u64,
     /// Peers that broke RESP.
     pub broken_commands: u64,
+    /// Peers that sent the first words of an HTTP request, `POST` or `Host:`, as a command. A web page can make a browser do that.
+    pub http_requests: u64,
     /// Peers that broke the RDMA protocol.
     pub broken_transport: u64,
     /// Connections that exceeded [`Limits::input_limit`](crate::Limits::input_limit).
@@ -30,6 +32,7 @@ pub struct Refused {
 pub(crate) enum Cause {
     TooManyConnections,
     BrokenCommands,
+    HttpRequests,
     BrokenTransport,
     TooMuchInput,
     TooManyMessages,
@@ -38,7 +41,7 @@ pub(crate) enum Cause {
 
 /// The counters behind [`Refused`].
 #[derive(Debug, Default)]
-pub(crate) struct Refusals([AtomicU64; 6]);
+pub(crate) struct Refusals([AtomicU64; 7]);
 
 impl Refusals {
     /// Counts one. `true` if it is the first of its cause.
@@ -51,6 +54,7 @@ impl Refusals {
         Refused {
             too_many_connections: count(Cause::TooManyConnections),
             broken_commands: count(Cause::BrokenCommands),
+            http_requests: count(Cause::HttpRequests),
             broken_transport: count(Cause::BrokenTransport),
             too_much_input: count(Cause::TooMuchInput),
             too_many_messages: count(Cause::TooManyMessages),
@@ -64,6 +68,7 @@ impl fmt::Display for Cause {
         f.write_str(match self {
             Self::TooManyConnections => "too many connections",
             Self::BrokenCommands => "RESP protocol errors",
+            Self::HttpRequests => "HTTP requests",
             Self::BrokenTransport => "RDMA protocol errors",
             Self::TooMuchInput => "input limit exceeded",
             Self::TooManyMessages => "push limit exceeded",
