@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
@@ -44,7 +45,8 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// Listens on `addr` over TCP. Port 0 takes a free port.
+    /// Listens on `addr` over TCP. Port 0 takes a free port. Up to 511 connections wait until they are accepted (Valkey's
+    /// `tcp-backlog`); for another number, bring a [listener](Self::tcp_listener).
     pub fn tcp(mut self, addr: SocketAddr) -> Self {
         self.listen_on.push(Address::Tcp(addr));
         self
@@ -60,6 +62,13 @@ impl<H: Handler> Builder<H> {
     /// Accepts the connections of a listener that is bound already, for example one with injected faults.
     pub fn listener(mut self, listener: Listener) -> Self {
         self.listen_on.push(Address::Bound(Box::new(listener)));
+        self
+    }
+
+    /// Accepts the connections of a TCP listener that is bound already: with options of your own, or passed by systemd (make
+    /// it with [`TcpListener::from_std`]).
+    pub fn tcp_listener(mut self, listener: TcpListener) -> Self {
+        self.listen_on.push(Address::BoundTcp(listener));
         self
     }
 

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
 
-use crate::accept::Accept;
+use crate::accept::{Accept, listen_tcp};
 use crate::error::BindError;
 use crate::handler::Handler;
 use crate::listen_url::ListenUrl;
@@ -27,6 +27,7 @@ pub(crate) enum Address {
     Tcp(SocketAddr),
     Rdma(DeviceKind, SocketAddr, Box<TransportConfig>),
     Bound(Box<Listener>),
+    BoundTcp(TcpListener),
 }
 
 /// Makes the future that serves a listener.
@@ -54,14 +55,14 @@ impl<H: Handler> Host for Arc<Shared<H>> {
             Ok(match address {
                 Address::Url(url) => return self.bind(resolve(url).await?, close).await,
                 Address::Tcp(addr) => {
-                    let listener =
-                        TcpListener::bind(addr).await.map_err(|source| BindError::Tcp { addr, source })?;
+                    let listener = listen_tcp(addr).map_err(|source| BindError::Tcp { addr, source })?;
                     serve(listener, self, close)
                 }
                 Address::Rdma(device, addr, config) => {
                     serve(Listener::bind(device, addr, &config).await?, self, close)
                 }
                 Address::Bound(listener) => serve(*listener, self, close),
+                Address::BoundTcp(listener) => serve(listener, self, close),
             })
         })
     }

@@ -10,6 +10,7 @@ use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info_span, warn};
 
@@ -130,7 +131,7 @@ async fn accept<L: Accept, H: Handler>(
                 let assigned = shared.workers.next();
                 let opened = {
                     let _entered = assigned.as_ref().map(Assigned::enter);
-                    listener.open(incoming, assigned.as_ref())
+                    listener.open(incoming, assigned.as_ref(), &shared.limits)
                 };
                 opened.map(|accepted| (accepted, assigned, admission))
             }
@@ -144,7 +145,9 @@ async fn accept<L: Accept, H: Handler>(
         match L::scope(&error) {
             Scope::Client => debug!(error = &error as &dyn Error, %addr, "a client was not accepted"),
             Scope::Shortage => {
-                warn!(error = &error as &dyn Error, %addr, "cannot accept");
+                if shared.refusals.shortage_is_news(Instant::now()) {
+                    warn!(error = &error as &dyn Error, %addr, "cannot accept; logged once a minute");
+                }
                 // The next accept would fail at once, again and again.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }

@@ -2,6 +2,10 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Connections that a server refused or closed since its start, by cause. From
 /// [`Server::refused`](crate::Server::refused).
@@ -41,16 +45,31 @@ pub(crate) enum Cause {
 
 /// The counters behind [`Refused`].
 #[derive(Debug, Default)]
-pub(crate) struct Refusals([AtomicU64; 7]);
+pub(crate) struct Refusals {
+    counts: [AtomicU64; 7],
+    /// When the last shortage was logged.
+    shortage: Mutex<Option<Instant>>,
+}
 
 impl Refusals {
     /// Counts one. `true` if it is the first of its cause.
     pub(crate) fn count(&self, cause: Cause) -> bool {
-        self.0[cause as usize].fetch_add(1, Ordering::Relaxed) == 0
+        self.counts[cause as usize].fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Whether to log that the server cannot accept: while that lasts, it fails ten times a second.
+    pub(crate) fn shortage_is_news(&self, now: Instant) -> bool {
+        // One value, so a panic elsewhere does no harm.
+        let mut last = self.shortage.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = last.is_none_or(|last| now.saturating_duration_since(last) >= SHORTAGES_APART);
+        if is_news {
+            *last = Some(now);
+        }
+        is_news
     }
 
     pub(crate) fn snapshot(&self) -> Refused {
-        let count = |cause: Cause| self.0[cause as usize].load(Ordering::Relaxed);
+        let count = |cause: Cause| self.counts[cause as usize].load(Ordering::Relaxed);
         Refused {
             too_many_connections: count(Cause::TooManyConnections),
             broken_commands: count(Cause::BrokenCommands),
@@ -62,6 +81,9 @@ impl Refusals {
         }
     }
 }
+
+/// Between two lines about a shortage.
+const SHORTAGES_APART: Duration = Duration::from_secs(60);
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,7 +2,9 @@
 
 mod support;
 
-use support::{Store, localhost, store, until};
+use std::time::Duration;
+
+use support::{Store, localhost, store, until, wires};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
@@ -63,6 +65,30 @@ fn no_address_is_served_before_all_are_bound() {
         client.read_exact(&mut reply).await.unwrap();
         assert_eq!(&reply, b"+PONG\r\n");
     });
+}
+
+/// Clients that all come back at once, before the server has accepted any.
+#[tokio::test]
+async fn as_many_connections_wait_as_in_valkey() {
+    let server = Server::builder(Store::default()).tcp(localhost()).start().await.unwrap();
+    let addr = server.listening()[0].addr;
+    // The test's only thread: nothing is accepted meanwhile.
+    let connect = |_| std::net::TcpStream::connect_timeout(&addr, LOST_SYN).ok();
+    let waiting: Vec<_> = (0..511).map_while(connect).collect();
+    assert_eq!(waiting.len(), 511);
+}
+
+/// Shorter than the kernel's first retry of a connection that found no place.
+const LOST_SYN: Duration = Duration::from_millis(900);
+
+#[tokio::test]
+async fn a_tcp_listener_may_be_brought() {
+    let listener = TcpListener::bind(localhost()).await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let server = Server::builder(Store::default()).tcp_listener(listener).start().await.unwrap();
+    assert_eq!(server.listening()[0].addr, addr);
+    let mut wires = wires(&server).await;
+    wires[0].dialogue(&[("PING", "+PONG\r\n")]).await;
 }
 
 #[tokio::test]
