@@ -4,8 +4,13 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
+use crate::decoder::MAX_DEPTH;
+
 /// The answer to a command. RESP3 has a type for each variant. RESP2 has fewer types; the variants say what is sent there,
 /// which is what Valkey sends.
+///
+/// Replies may be nested up to [`MAX_DEPTH`] lists deep, with [`Sequence`](Self::Sequence)s counted. What lies deeper is sent as
+/// an error. The compiler's drop of a value is recursive too: limit the depth where a client decides about it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Reply {
@@ -47,19 +52,30 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Approximate size in bytes, in memory and on the wire.
+    /// Whether it contains other replies.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self, Self::Array(_) | Self::Map(_) | Self::Set(_) | Self::Push(_) | Self::Sequence(_))
+    }
+
+    /// Approximate size in bytes, in memory and on the wire. What is nested too deeply to be sent does not count.
     #[must_use]
     pub fn memory_size(&self) -> usize {
+        self.memory_size_at(0)
+    }
+
+    fn memory_size_at(&self, depth: usize) -> usize {
+        if depth > MAX_DEPTH {
+            return 0;
+        }
+        let size = |inner: &Self| inner.memory_size_at(depth + 1);
         size_of::<Self>()
             + match self {
                 Self::Simple(text) | Self::Error(text) | Self::BigNumber(text) => text.len(),
                 Self::Bulk(bytes) | Self::Verbatim { text: bytes, .. } => bytes.len(),
                 Self::Array(items) | Self::Set(items) | Self::Push(items) | Self::Sequence(items) => {
-                    items.iter().map(Self::memory_size).sum()
+                    items.iter().map(size).sum()
                 }
-                Self::Map(pairs) => {
-                    pairs.iter().map(|(key, value)| key.memory_size() + value.memory_size()).sum()
-                }
+                Self::Map(pairs) => pairs.iter().map(|(key, value)| size(key) + size(value)).sum(),
                 Self::Integer(_) | Self::Null | Self::NullArray | Self::Double(_) | Self::Bool(_) => 0,
             }
     }
