@@ -1,5 +1,6 @@
 //! [`Builder`]: where a server listens, and how much its clients may use.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -18,13 +19,22 @@ use crate::server::Server;
 use crate::workers::Workers;
 
 /// The addresses and the limits of a server that has not been started.
-#[derive(Debug)]
 pub struct Builder<H> {
     handler: H,
     listen_on: Vec<Address>,
     limits: Limits,
     password: Option<Bytes>,
     threads: usize,
+}
+
+/// Without URLs and password.
+impl<H> fmt::Debug for Builder<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("limits", &self.limits)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Server {

@@ -58,7 +58,10 @@ pub trait Handler: Send + Sync + 'static {
     ///
     /// **Cancel safety**: the server drops the future if the connection breaks or the peer closes it, and at shutdown after
     /// [`Limits::drain_timeout`](crate::Limits::drain_timeout). Like Valkey, it takes a TCP client that closes its sending
-    /// side for one that is gone. A panic ends this connection only.
+    /// side for one that is gone.
+    ///
+    /// A panic ends this connection only. The replies before it are sent, and it is logged with the command's name and counted
+    /// ([`Refused::panics`](crate::Refused::panics)).
     fn call(
         &self,
         peer: &mut Peer,

@@ -21,7 +21,6 @@ use crate::refused::Refusals;
 use crate::registry::{Listening, Registration};
 
 /// An address to listen on.
-#[derive(Debug)]
 pub(crate) enum Address {
     Url(String),
     Tcp(SocketAddr),
@@ -76,7 +75,11 @@ impl<H: Handler> Host for Arc<Shared<H>> {
 async fn resolve(url: String) -> Result<Address, BindError> {
     let ListenUrl { transport, host, port, config } = match ListenUrl::parse(&url) {
         Ok(parsed) => parsed,
-        Err(reason) => return Err(BindError::Url { url, reason }),
+        Err(reason) => {
+            // What stands before the host may be a password.
+            let url = url.rsplit('@').next().unwrap_or_default().to_owned();
+            return Err(BindError::Url { url, reason });
+        }
     };
     let found = tokio::net::lookup_host((&host[..], port)).await;
     let first = found.and_then(|mut found| found.next().ok_or_else(|| io::ErrorKind::NotFound.into()));

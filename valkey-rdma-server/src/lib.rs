@@ -53,6 +53,7 @@ mod host;
 mod limits;
 mod listen_url;
 mod listener;
+mod panics;
 mod peer;
 mod push;
 mod refused;

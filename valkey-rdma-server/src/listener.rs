@@ -1,6 +1,7 @@
 //! Accepting connections, within limits.
 
 use std::error::Error;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::accept::{Accept, Accepted, Scope};
 use crate::connection::{Connection, ConnectionError};
 use crate::handler::Handler;
 use crate::limits::Limits;
+use crate::panics::caught;
 use crate::peer::{Peer, Transport};
 use crate::refused::{Cause, Refusals};
 use crate::workers::{Assigned, Workers};
@@ -200,9 +202,13 @@ async fn serve<S, H>(
     H: Handler,
 {
     debug!("accepted");
-    // In this task, because it calls the handler, which may panic.
-    let connection = Connection::new(stream, peer, shared.handler.clone(), &shared.limits);
-    let Err(error) = connection.serve(shared.stop.clone()).await else {
+    let serving = async {
+        // In this task, because it calls the handler, which may panic.
+        let connection = Connection::new(stream, peer, shared.handler.clone(), &shared.limits);
+        connection.serve(shared.stop.clone()).await
+    };
+    let panicked = |message| Err(ConnectionError::Panic { place: "its session".to_owned(), message });
+    let Err(error) = caught(pin!(serving)).await.unwrap_or_else(panicked) else {
         debug!("closed");
         return;
     };
@@ -218,13 +224,16 @@ async fn serve<S, H>(
         ConnectionError::HttpRequest => Cause::HttpRequests,
         ConnectionError::InputLimit { .. } => Cause::TooMuchInput,
         ConnectionError::PushLimit { .. } => Cause::TooManyMessages,
+        ConnectionError::Panic { .. } => Cause::Panics,
         ConnectionError::Idle { .. } => Cause::Idle,
     };
+    let is_first = shared.refusals.count(cause);
     // Clients that are idle or break RESP are routine; exceeded limits are not.
-    if shared.refusals.count(cause) && !matches!(cause, Cause::Idle | Cause::BrokenCommands) {
-        warn!(%error, %cause, "closed; more of this cause are logged at debug level");
-    } else {
-        debug!(%error, %cause, "closed");
+    match cause {
+        Cause::Panics if is_first => error!(%error, %cause, "closed; {LATER}"),
+        Cause::Idle | Cause::BrokenCommands => debug!(%error, %cause, "closed"),
+        _ if is_first => warn!(%error, %cause, "closed; {LATER}"),
+        _ => debug!(%error, %cause, "closed"),
     }
 }
 
@@ -249,14 +258,16 @@ where
     let _ = stream.shutdown().await;
 }
 
-/// Logs the panic of a task. It ended one connection only, and would go unnoticed otherwise.
+/// Logs the panic of a task, which would go unnoticed otherwise. Those of handlers are [caught] before.
 pub(crate) fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        error!(%error, "connection ended by a panic of its handler");
+        error!(%error, "a task of the server panicked");
     }
 }
+
+const LATER: &str = "more of this cause are logged at debug level";
 
 /// Pause of a listener after an accept that failed because of a shortage.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -29,6 +29,8 @@ pub struct Refused {
     pub too_many_messages: u64,
     /// Connections that exceeded [`Limits::idle_timeout`](crate::Limits::idle_timeout).
     pub idle: u64,
+    /// Connections that ended because the [`Handler`](crate::Handler) panicked. The first is logged as an error, with its command.
+    pub panics: u64,
 }
 
 /// A field of [`Refused`].
@@ -41,12 +43,13 @@ pub(crate) enum Cause {
     TooMuchInput,
     TooManyMessages,
     Idle,
+    Panics,
 }
 
 /// The counters behind [`Refused`].
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    counts: [AtomicU64; 7],
+    counts: [AtomicU64; 8],
     /// When the last shortage was logged.
     shortage: Mutex<Option<Instant>>,
 }
@@ -78,6 +81,7 @@ impl Refusals {
             too_much_input: count(Cause::TooMuchInput),
             too_many_messages: count(Cause::TooManyMessages),
             idle: count(Cause::Idle),
+            panics: count(Cause::Panics),
         }
     }
 }
@@ -95,6 +99,7 @@ impl fmt::Display for Cause {
             Self::TooMuchInput => "input limit exceeded",
             Self::TooManyMessages => "push limit exceeded",
             Self::Idle => "idle",
+            Self::Panics => "panics of the handler",
         })
     }
 }
