@@ -47,7 +47,12 @@ pub enum Reply {
     },
     /// An out-of-band message. RESP2: an array.
     Push(Vec<Reply>),
-    /// Several replies to one command, in this order. If empty, no reply is sent at all, which few clients expect.
+    /// Several replies to one command, in this order.
+    ///
+    /// Clients match replies to commands by their order. If this is empty, or has more than one reply that is no
+    /// [`Push`](Self::Push) in RESP3, the client takes each later reply for that of another command: the wrong data for a
+    /// question, without an error. Use it only where the command's documentation says so, such as `SUBSCRIBE` and
+    /// `CLIENT REPLY`.
     Sequence(Vec<Reply>),
 }
 

@@ -54,6 +54,9 @@ pub trait Handler: Send + Sync + 'static {
     /// awaiting; an RDMA peer that keeps sending then soon finds no posted receives. Run long computations in
     /// `tokio::task::spawn_blocking`.
     ///
+    /// Every command has exactly one reply. Clients match replies to commands by their order: after an empty
+    /// [`Reply::Sequence`], or one of two replies, the client takes each later reply for that of another command.
+    ///
     /// A command that waits should also wait for [`Peer::stopping`].
     ///
     /// **Cancel safety**: the server drops the future if the connection breaks or the peer closes it, and at shutdown after

@@ -1,8 +1,11 @@
-//! [`Limits`]: how much one peer, and all of them together, may use.
+//! [`Limits`]: how much one peer may use, and how many there may be.
 
 use std::time::Duration;
 
 /// Limits of a [`Server`](crate::Server). `Limits::default()` works unedited.
+///
+/// All but [`max_connections`](Self::max_connections) are limits of one connection. Together, the connections may use
+/// `max_connections` times as much: the memory of their commands, replies and messages has no common limit.
 #[derive(Debug, Clone)]
 pub struct Limits {
     pub(crate) max_connections: usize,
