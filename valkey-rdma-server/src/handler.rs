@@ -72,7 +72,7 @@ pub trait Handler: Send + Sync + 'static {
         command: Command,
     ) -> impl Future<Output = Result<Reply, Reply>> + Send;
 
-    /// Answers the commands that clients send about the connection itself, before [`call`](Self::call) sees a command.
+    /// Answers the commands that clients send about the connection itself, such as a login, before [`call`](Self::call) sees a command.
     /// `None` leaves the command to `call`.
     ///
     /// Default: [`answer_basic`](crate::answer_basic), which answers `HELLO`, `AUTH`, `PING`, `ECHO`, `QUIT`, `RESET`, `SELECT`,
