@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, error, info_span, warn};
+use tracing::{Instrument, Span, debug, error, error_span, info_span, warn};
 
 use crate::accept::{Accept, Accepted, Scope};
 use crate::connection::{Connection, ConnectionError};
@@ -183,11 +183,18 @@ fn admit<S, H>(
         }
         Admission::Refuse(permit) => {
             if shared.refusals.count(Cause::TooManyConnections) {
-                span.in_scope(|| warn!("refused: too many connections; more are logged at debug level"));
+                warning_span(&peer)
+                    .in_scope(|| warn!("refused: too many connections; more are logged at debug level"));
             }
             connections.spawn_on(refuse(accepted.stream, permit, assigned).instrument(span), &runtime);
         }
     }
+}
+
+/// The span of a warning about a connection. A program that logs warnings only has no other, because an enabled span costs time
+/// in every poll of the connection's task.
+fn warning_span(peer: &Peer) -> Span {
+    error_span!(parent: None, "connection", id = peer.id(), transport = %peer.transport(), peer = %peer.addr())
 }
 
 /// Serves a connection. `_permit` is given back when its stream is closed, and `_assigned` counts until then.
@@ -202,6 +209,7 @@ async fn serve<S, H>(
     H: Handler,
 {
     debug!("accepted");
+    let warning_span = warning_span(&peer);
     let serving = async {
         // In this task, because it calls the handler, which may panic.
         let connection = Connection::new(stream, peer, shared.handler.clone(), &shared.limits);
@@ -230,9 +238,11 @@ async fn serve<S, H>(
     let is_first = shared.refusals.count(cause);
     // Clients that are idle or break RESP are routine; exceeded limits are not.
     match cause {
-        Cause::Panics if is_first => error!(%error, %cause, "closed; {LATER}"),
+        Cause::Panics if is_first => {
+            warning_span.in_scope(|| error!(%error, %cause, "closed; {LATER}"));
+        }
         Cause::Idle | Cause::BrokenCommands => debug!(%error, %cause, "closed"),
-        _ if is_first => warn!(%error, %cause, "closed; {LATER}"),
+        _ if is_first => warning_span.in_scope(|| warn!(%error, %cause, "closed; {LATER}")),
         _ => debug!(%error, %cause, "closed"),
     }
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tracing::subscriber::DefaultGuard;
 use valkey_rdma_server::{Command, Handler, Limits, Peer, Reply, Server};
 
-/// What is logged on this thread, from `info` on.
+/// What is logged on this thread, from `warn` on.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -19,8 +19,11 @@ impl Log {
     fn begin() -> (Self, DefaultGuard) {
         let log = Self::default();
         let writer = log.clone();
-        let subscriber =
-            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(tracing::Level::WARN)
+            .with_writer(move || writer.clone())
+            .finish();
         (log, tracing::subscriber::set_default(subscriber))
     }
 
