@@ -54,6 +54,10 @@ pub fn conclusion(report: &Report, endpoint: &Endpoint) -> String {
 
 /// What a connected server says of itself.
 async fn describe(connected: &Connected, report: &mut Report) {
+    if let Some(version) = library_version(&connected.client).await {
+        report.push(library_section(connected.windows(), &version));
+        return;
+    }
     let mut section = Section::new("valkey");
     let info = server_info(&connected.client).await;
     let version = match &info {
@@ -75,6 +79,24 @@ async fn describe(connected: &Connected, report: &mut Report) {
     if let Some(version) = version {
         report.push(known_bugs::section(version));
     }
+}
+
+/// The version of this project's server library, if the server is made with it: its `INFO`, if it has one, is its program's own.
+async fn library_version(client: &Client) -> Option<String> {
+    let reply = timeout(PATIENCE, client.command(["HELLO"])).await.ok()?.ok()?;
+    let mut fields = reply.into_fields().ok()?;
+    let name: String = fields.take("server").ok()?;
+    if name == LIBRARY { fields.take("version").ok() } else { None }
+}
+
+/// What `HELLO` says on a server that this project's library makes.
+const LIBRARY: &str = "valkey-rdma-server";
+
+fn library_section(windows: impl IntoIterator<Item = Finding>, version: &str) -> Section {
+    let mut section = Section::new("valkey");
+    section.push(Finding::ok("version", format!("a program's own server, on {LIBRARY} {version}")));
+    section.findings.extend(windows);
+    section
 }
 
 async fn server_info(client: &Client) -> Result<String, String> {
@@ -143,7 +165,9 @@ async fn ask_over_tcp(endpoint: &Endpoint) -> Section {
     match Client::connect(&tcp).await {
         Ok(client) => {
             section.push(Finding::note("answers", "yes, at the same host and port"));
-            if let Ok(info) = server_info(&client).await {
+            if let Some(version) = library_version(&client).await {
+                section.findings.extend(library_section([], &version).findings);
+            } else if let Ok(info) = server_info(&client).await {
                 section.push(version_finding(&info, Version::of_info(&info)));
                 section.push(listener_finding(&info));
             }

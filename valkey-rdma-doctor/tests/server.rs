@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use valkey_rdma_client::Endpoint;
 use valkey_rdma_doctor::{Report, Verdict, server};
 use valkey_rdma_mock::{Mock, Server};
+use valkey_rdma_server::{Reply, handler_fn};
 use valkey_rdma_transport::{Config, DeviceKind};
 
 fn loopback() -> SocketAddr {
@@ -43,6 +44,26 @@ async fn each_step_of_a_connect_has_its_line() {
     assert!(value(&report, "version").starts_with("Valkey 9.1.2"), "{report:#?}");
     assert!(ids(&report, "known bugs").iter().any(|(_, verdict)| *verdict == Verdict::Warning));
     assert!(report.works(), "{report:#?}");
+}
+
+/// A program's own server may answer INFO in any way. Valkey's bugs are not its bugs.
+#[tokio::test]
+async fn a_server_on_this_projects_library_is_no_valkey() {
+    let handler = handler_fn(|command| async move {
+        if command.is("INFO") {
+            return Ok(Reply::bulk("# Server\r\nvalkey_version:8.1.0\r\n"));
+        }
+        Err(command.unknown())
+    });
+    let server = Server::builder(handler).rdma(DeviceKind::Emulated, loopback(), &Config::default());
+    let server = server.tcp(loopback()).start().await.expect("a server");
+    for url in server.urls().flat_map(|url| [url.clone(), format!("{url}?protocol=resp2")]) {
+        let report = examined(&url).await;
+        assert!(value(&report, "version").contains("on valkey-rdma-server 0."), "{report:#?}");
+        assert!(report.sections.iter().all(|section| section.name != "known bugs"), "{report:#?}");
+        assert!(report.findings().all(|finding| finding.id != "rdma listener"), "{report:#?}");
+        assert!(report.works());
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! [`Class`]: what the gateway must know about a command, from its name and first arguments.
 
-use valkey_rdma_resp::words;
+use valkey_rdma_resp::{is_http, words};
 
 /// What a command means for the connection it runs on. Commands that are not named here are [`Class::Ordinary`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Class {
             b"SELECT" => Self::Local(Local::Select),
             b"RESET" => Self::Local(Local::Reset),
             b"QUIT" => Self::Local(Local::Quit),
-            b"POST" | b"HOST:" => Self::Local(Local::Http),
+            name if is_http(name) => Self::Local(Local::Http),
             b"INFO" if words.next().is_some_and(|word| is(word, "GATEWAY")) => {
                 Self::Local(Local::GatewayInfo)
             }

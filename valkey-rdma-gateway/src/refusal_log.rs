@@ -13,11 +13,12 @@ pub(crate) struct RefusalLog {
     commands: Seldom,
     /// Of clients that ask for the nodes of a cluster.
     nodes: Seldom,
+    http: Seldom,
 }
 
 impl Default for RefusalLog {
     fn default() -> Self {
-        Self { commands: Seldom::every(APART), nodes: Seldom::every(APART) }
+        Self { commands: Seldom::every(APART), nodes: Seldom::every(APART), http: Seldom::every(HTTP_APART) }
     }
 }
 
@@ -31,6 +32,13 @@ impl RefusalLog {
             }
         } else if let Some(unlogged) = self.commands.pass(Instant::now()) {
             warn!(user, command = name, unlogged, "the command of a client was refused");
+        }
+    }
+
+    /// Logs that a client was closed because it sent an HTTP request.
+    pub(crate) fn note_http(&self, peer: &str) {
+        if let Some(unlogged) = self.http.pass(Instant::now()) {
+            warn!(peer, unlogged, "{HTTP}");
         }
     }
 }
@@ -54,8 +62,11 @@ const SUBCOMMANDS: [&str; 13] = [
     "NO-TOUCH", "PAUSE", "DEBUG",
 ];
 const MOST_NAME: usize = 32;
+const HTTP: &str = "client closed: possible attack: an HTTP request (POST or Host:), perhaps of a web page that wants a browser on this machine to run commands";
 /// Between two lines.
 const APART: Duration = Duration::from_secs(10);
+/// Valkey's.
+const HTTP_APART: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {

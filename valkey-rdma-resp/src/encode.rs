@@ -4,12 +4,23 @@
 //! more, and would need each reply rebuilt as a frame of its protocol version first. The tests decode the result with
 //! the redis-protocol crate.
 
+use crate::decoder::MAX_DEPTH;
 use crate::output::Output;
 use crate::protocol::Protocol;
 use crate::reply::Reply;
 
-/// Appends `reply` to `output`, encoded for `protocol`.
+/// Appends `reply` to `output`, encoded for `protocol`. What lies deeper than [`MAX_DEPTH`] lists, as deep as a [`Decoder`](crate::Decoder)
+/// reads, is replaced by an error reply in its place.
 pub fn encode(reply: &Reply, protocol: Protocol, output: &mut Output) {
+    encode_at(0, reply, protocol, output);
+}
+
+/// Encodes what `depth` lists contain.
+fn encode_at(depth: usize, reply: &Reply, protocol: Protocol, output: &mut Output) {
+    if depth == MAX_DEPTH && reply.is_list() {
+        return line(b"-", TOO_DEEP, output);
+    }
+    let inner = depth + 1;
     let resp3 = protocol == Protocol::Resp3;
     match reply {
         Reply::Simple(text) => line(b"+", text, output),
@@ -23,10 +34,10 @@ pub fn encode(reply: &Reply, protocol: Protocol, output: &mut Output) {
         Reply::Null | Reply::NullArray if resp3 => output.put(b"_\r\n"),
         Reply::Null => output.put(b"$-1\r\n"),
         Reply::NullArray => output.put(b"*-1\r\n"),
-        Reply::Array(items) => list(b"*", items, protocol, output),
-        Reply::Set(items) => list(if resp3 { b"~" } else { b"*" }, items, protocol, output),
-        Reply::Push(items) => list(if resp3 { b">" } else { b"*" }, items, protocol, output),
-        Reply::Sequence(items) => items.iter().for_each(|item| encode(item, protocol, output)),
+        Reply::Array(items) => list(inner, b"*", items, protocol, output),
+        Reply::Set(items) => list(inner, if resp3 { b"~" } else { b"*" }, items, protocol, output),
+        Reply::Push(items) => list(inner, if resp3 { b">" } else { b"*" }, items, protocol, output),
+        Reply::Sequence(items) => items.iter().for_each(|item| encode_at(inner, item, protocol, output)),
         Reply::Map(pairs) => {
             if resp3 {
                 length(b"%", pairs.len(), output);
@@ -34,8 +45,8 @@ pub fn encode(reply: &Reply, protocol: Protocol, output: &mut Output) {
                 length(b"*", 2 * pairs.len(), output);
             }
             for (key, value) in pairs {
-                encode(key, protocol, output);
-                encode(value, protocol, output);
+                encode_at(inner, key, protocol, output);
+                encode_at(inner, value, protocol, output);
             }
         }
         Reply::Double(number) if resp3 => line(b",", &double(*number), output),
@@ -51,7 +62,7 @@ pub fn encode(reply: &Reply, protocol: Protocol, output: &mut Output) {
             output.put_shared(text);
             output.put(b"\r\n");
         }
-        Reply::Verbatim { text, .. } => encode(&Reply::Bulk(text.clone()), protocol, output),
+        Reply::Verbatim { text, .. } => encode_at(depth, &Reply::Bulk(text.clone()), protocol, output),
     }
 }
 
@@ -66,10 +77,11 @@ fn line(prefix: &[u8], text: &str, output: &mut Output) {
     output.put(b"\r\n");
 }
 
-fn list(prefix: &[u8], items: &[Reply], protocol: Protocol, output: &mut Output) {
+/// Encodes a list whose items are at `depth`.
+fn list(depth: usize, prefix: &[u8], items: &[Reply], protocol: Protocol, output: &mut Output) {
     length(prefix, items.len(), output);
     for item in items {
-        encode(item, protocol, output);
+        encode_at(depth, item, protocol, output);
     }
 }
 
@@ -113,6 +125,9 @@ pub fn double(number: f64) -> String {
     let sign = if power < 0 { '-' } else { '+' };
     format!("{digits}e{sign}{}", power.abs())
 }
+
+/// Replaces what is nested too deeply.
+const TOO_DEEP: &str = "ERR the reply is nested too deeply";
 
 #[cfg(test)]
 mod tests {
@@ -164,6 +179,37 @@ mod tests {
         for (reply, resp2, resp3) in samples() {
             assert_eq!(bytes_of(&reply, Protocol::Resp2), resp2, "{reply:?}");
             assert_eq!(bytes_of(&reply, Protocol::Resp3), resp3, "{reply:?}");
+        }
+    }
+
+    /// A stack that overflowed would end the process.
+    #[test]
+    fn what_is_nested_too_deeply_is_an_error_that_a_decoder_reads() {
+        type Wrap = fn(Reply) -> Reply;
+        let wraps: [Wrap; 3] = [
+            |inner| Reply::Array(vec![inner]),
+            |inner| Reply::Map(vec![(Reply::Null, inner)]),
+            |inner| Reply::Sequence(vec![inner]),
+        ];
+        for wrap in wraps {
+            for (depth, is_too_deep) in [(MAX_DEPTH, false), (MAX_DEPTH + 1, true), (3000, true)] {
+                let mut reply = Reply::Integer(1);
+                for _ in 0..depth {
+                    reply = wrap(reply);
+                }
+                for protocol in [Protocol::Resp2, Protocol::Resp3] {
+                    let bytes = bytes_of(&reply, protocol);
+                    assert_eq!(
+                        bytes.ends_with(format!("-{TOO_DEEP}\r\n").as_bytes()),
+                        is_too_deep,
+                        "{depth}"
+                    );
+                    let mut decoder = crate::Decoder::new(protocol);
+                    decoder.room().extend_from_slice(&bytes);
+                    assert!(decoder.next().unwrap().is_some(), "{depth}");
+                    assert_eq!(decoder.buffered(), 0, "{depth}");
+                }
+            }
         }
     }
 

@@ -17,6 +17,16 @@ pub(crate) fn split(line: &[u8]) -> Option<Vec<Bytes>> {
     Some(words)
 }
 
+/// Whether a command of this name is a line of an HTTP request: a web page can make a browser send one to any port, with
+/// commands in its body. No command has such a name, so close the connection before anything after it runs.
+///
+/// Source: valkey `src/server.c`, `processCommand`; `src/networking.c`, `securityWarningCommand`.
+#[inline]
+#[must_use]
+pub fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:")
+}
+
 /// Appends one word to `word` and returns the text after it. A quote may also open in the middle of a word.
 fn take_word<'a>(mut rest: &'a [u8], word: &mut BytesMut) -> Option<&'a [u8]> {
     while let [byte, tail @ ..] = rest {
@@ -76,7 +86,7 @@ fn hex(digit: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use super::{is_http, split};
 
     fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
         split(line).map(|words| words.into_iter().map(|word| word.to_vec()).collect())
@@ -98,6 +108,16 @@ mod tests {
             words(br#"ECHO "a b\x00\n\"" 'c \' d\n' """#),
             Some(vec![b"ECHO".to_vec(), b"a b\0\n\"".to_vec(), b"c ' d\\n".to_vec(), b"".to_vec(),])
         );
+    }
+
+    #[test]
+    fn the_first_words_of_an_http_request_are_recognised() {
+        for name in ["POST", "post", "Host:", "HOST:"] {
+            assert!(is_http(name.as_bytes()), "{name}");
+        }
+        for name in ["", "GET", "POSTS", "HOST", "XHOST:"] {
+            assert!(!is_http(name.as_bytes()), "{name}");
+        }
     }
 
     #[test]

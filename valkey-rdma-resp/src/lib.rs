@@ -57,6 +57,7 @@ pub use decoder::{Decoder, Header, MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING}
 pub use encode::{double, encode};
 pub use fields::Fields;
 pub use frame_scanner::{FrameScanner, Scanned};
+pub use inline::is_http;
 pub use line::put_header;
 pub use output::Output;
 pub use parser::{CommandError, Parser, Room};

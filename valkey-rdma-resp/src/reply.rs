@@ -4,8 +4,14 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
+use crate::decoder::MAX_DEPTH;
+
 /// The answer to a command. RESP3 has a type for each variant. RESP2 has fewer types; the variants say what is sent there,
 /// which is what Valkey sends.
+///
+/// Replies may be nested up to [`MAX_DEPTH`] lists deep, with [`Sequence`](Self::Sequence)s counted. What lies deeper is sent as
+/// an error. Dropping a reply is recursive: from about 10 000 levels on, it overflows the 2 MiB stack of a thread and ends the
+/// process, so limit the depth if a client decides about it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Reply {
@@ -42,24 +48,40 @@ pub enum Reply {
     },
     /// An out-of-band message. RESP2: an array.
     Push(Vec<Reply>),
-    /// Several replies to one command, in this order. If empty, no reply is sent at all, which few clients expect.
+    /// Several replies to one command, in this order.
+    ///
+    /// Clients match replies to commands by their order. If this is empty, or has more than one reply that is no
+    /// [`Push`](Self::Push) in RESP3, the client takes each later reply for that of another command: the wrong data for a
+    /// question, without an error. Use it only where the command's documentation says so, such as `SUBSCRIBE` and
+    /// `CLIENT REPLY`.
     Sequence(Vec<Reply>),
 }
 
 impl Reply {
-    /// Approximate size in bytes, in memory and on the wire.
+    /// Whether it contains other replies.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self, Self::Array(_) | Self::Map(_) | Self::Set(_) | Self::Push(_) | Self::Sequence(_))
+    }
+
+    /// Approximate size in bytes, in memory and on the wire. What is nested too deeply to be sent does not count.
     #[must_use]
     pub fn memory_size(&self) -> usize {
+        self.memory_size_at(0)
+    }
+
+    fn memory_size_at(&self, depth: usize) -> usize {
+        if depth > MAX_DEPTH {
+            return 0;
+        }
+        let size = |inner: &Self| inner.memory_size_at(depth + 1);
         size_of::<Self>()
             + match self {
                 Self::Simple(text) | Self::Error(text) | Self::BigNumber(text) => text.len(),
                 Self::Bulk(bytes) | Self::Verbatim { text: bytes, .. } => bytes.len(),
                 Self::Array(items) | Self::Set(items) | Self::Push(items) | Self::Sequence(items) => {
-                    items.iter().map(Self::memory_size).sum()
+                    items.iter().map(size).sum()
                 }
-                Self::Map(pairs) => {
-                    pairs.iter().map(|(key, value)| key.memory_size() + value.memory_size()).sum()
-                }
+                Self::Map(pairs) => pairs.iter().map(|(key, value)| size(key) + size(value)).sum(),
                 Self::Integer(_) | Self::Null | Self::NullArray | Self::Double(_) | Self::Bool(_) => 0,
             }
     }

@@ -1,9 +1,11 @@
 //! [`Builder`]: where a server listens, and how much its clients may use.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
@@ -17,13 +19,22 @@ use crate::server::Server;
 use crate::workers::Workers;
 
 /// The addresses and the limits of a server that has not been started.
-#[derive(Debug)]
 pub struct Builder<H> {
     handler: H,
     listen_on: Vec<Address>,
     limits: Limits,
     password: Option<Bytes>,
     threads: usize,
+}
+
+/// Without URLs and password.
+impl<H> fmt::Debug for Builder<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("limits", &self.limits)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Server {
@@ -44,7 +55,8 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// Listens on `addr` over TCP. Port 0 takes a free port.
+    /// Listens on `addr` over TCP. Port 0 takes a free port. Up to 511 connections wait until they are accepted (Valkey's
+    /// `tcp-backlog`); for another number, bring a [listener](Self::tcp_listener).
     pub fn tcp(mut self, addr: SocketAddr) -> Self {
         self.listen_on.push(Address::Tcp(addr));
         self
@@ -60,6 +72,13 @@ impl<H: Handler> Builder<H> {
     /// Accepts the connections of a listener that is bound already, for example one with injected faults.
     pub fn listener(mut self, listener: Listener) -> Self {
         self.listen_on.push(Address::Bound(Box::new(listener)));
+        self
+    }
+
+    /// Accepts the connections of a TCP listener that is bound already: with options of your own, or passed by systemd (make
+    /// it with [`TcpListener::from_std`]).
+    pub fn tcp_listener(mut self, listener: TcpListener) -> Self {
+        self.listen_on.push(Address::BoundTcp(listener));
         self
     }
 

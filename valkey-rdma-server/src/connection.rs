@@ -13,11 +13,12 @@ use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use valkey_rdma_resp::{Command, CommandError, Output, Parser, Protocol, Reply, Room, encode};
+use valkey_rdma_resp::{Command, CommandError, Output, Parser, Protocol, Reply, Room, encode, is_http};
 
 use crate::basics::{NOAUTH, is_for_strangers};
 use crate::handler::Handler;
 use crate::limits::Limits;
+use crate::panics::{CommandName, caught};
 use crate::peer::Peer;
 use crate::push::{End, Inbox, Pusher};
 use crate::spare;
@@ -31,8 +32,8 @@ pub(crate) struct Connection<S, H: Handler> {
     handler: Arc<H>,
     session: H::Session,
     peer: Peer,
-    /// The error, if the peer broke the command syntax.
-    broken: Option<CommandError>,
+    /// The error that ends the connection after the replies before it.
+    failed: Option<ConnectionError>,
 }
 
 /// Why a connection was ended.
@@ -50,6 +51,15 @@ pub(crate) enum ConnectionError {
     /// The peer broke the command syntax. It got the error as a reply.
     #[error(transparent)]
     Protocol(#[from] CommandError),
+    /// The peer speaks HTTP.
+    #[error(
+        "possible attack: an HTTP request (POST or Host:), perhaps of a web page that wants a browser on the peer's machine to \
+         run commands here"
+    )]
+    HttpRequest,
+    /// The handler panicked.
+    #[error("the handler panicked in {place}: {message}")]
+    Panic { place: String, message: String },
     /// [`Pusher::close`] was called.
     #[error("closed by the server")]
     Closed,
@@ -72,7 +82,7 @@ where
             session: handler.session(&peer),
             handler,
             peer,
-            broken: None,
+            failed: None,
         }
     }
 
@@ -116,7 +126,7 @@ where
         self.link.deliver_output().await?;
         self.link.stream.shutdown().await?;
         self.link.linger().await;
-        self.broken.take().map_or(Ok(()), |error| Err(error.into()))
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     /// Runs the commands that have arrived whole, while there is room for their replies.
@@ -129,15 +139,22 @@ where
                 return Ok(Turn::RepliesWait);
             }
             let reply = match self.link.parser.next_command(self.link.trusted) {
-                Ok(Some(command)) => match self.call(command).await? {
-                    Some(reply) => reply,
-                    None => return Ok(Turn::Over),
+                // Like Valkey, without a reply: a browser has nothing to do with one.
+                Ok(Some(command)) if is_http(command.name()) => return Err(ConnectionError::HttpRequest),
+                Ok(Some(command)) => match self.call(command).await {
+                    Ok(Some(reply)) => reply,
+                    Ok(None) => return Ok(Turn::Over),
+                    Err(error @ ConnectionError::Panic { .. }) => {
+                        self.failed = Some(error);
+                        return Ok(Turn::Over);
+                    }
+                    Err(error) => return Err(error),
                 },
                 Ok(None) => return Ok(Turn::AllRun),
                 Err(error) => {
                     self.peer.close_after_reply();
                     let reply = Reply::error(format!("ERR {error}"));
-                    self.broken = Some(error);
+                    self.failed = Some(error.into());
                     reply
                 }
             };
@@ -149,9 +166,15 @@ where
         Ok(Turn::Over)
     }
 
-    /// Runs one command. While it waits, the replies before it are sent and input is received. `None` if the peer left before
-    /// the reply.
+    /// Runs one command. `None` if the peer left before the reply.
     async fn call(&mut self, command: Command) -> Result<Option<Reply>, ConnectionError> {
+        let name = CommandName::of(&command);
+        let panicked = |message| Err(ConnectionError::Panic { place: format!("command {name}"), message });
+        caught(pin!(self.answer(command))).await.unwrap_or_else(panicked)
+    }
+
+    /// Runs one command. While it waits, the replies before it are sent and input is received.
+    async fn answer(&mut self, command: Command) -> Result<Option<Reply>, ConnectionError> {
         let Self { link, handler, session, peer, .. } = self;
         // Not left to the handler: one that answers the basics itself must not let strangers in by mistake.
         if !peer.authenticated && !is_for_strangers(&command) {

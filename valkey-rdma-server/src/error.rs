@@ -1,12 +1,16 @@
 //! [`BindError`]: why a server cannot listen.
 
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
 use valkey_rdma_transport::TransportError;
 
 /// A server cannot listen on one of its addresses.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` is the text of `Display` with its causes, because that is what a `main` that returns the error prints.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
     /// No address was given.
@@ -15,7 +19,7 @@ pub enum BindError {
     /// A URL to listen on is wrong.
     #[error("cannot listen on \"{url}\": {reason}")]
     Url {
-        /// As given.
+        /// As given, without scheme and login if there is a login.
         url: String,
         /// What is wrong with it.
         reason: &'static str,
@@ -47,4 +51,16 @@ pub enum BindError {
     /// The RDMA device refused an address, or there is no such device.
     #[error(transparent)]
     Rdma(#[from] TransportError),
+}
+
+impl fmt::Debug for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
 }

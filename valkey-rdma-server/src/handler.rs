@@ -54,11 +54,17 @@ pub trait Handler: Send + Sync + 'static {
     /// awaiting; an RDMA peer that keeps sending then soon finds no posted receives. Run long computations in
     /// `tokio::task::spawn_blocking`.
     ///
+    /// Every command has exactly one reply. Clients match replies to commands by their order: after an empty
+    /// [`Reply::Sequence`], or one of two replies, the client takes each later reply for that of another command.
+    ///
     /// A command that waits should also wait for [`Peer::stopping`].
     ///
     /// **Cancel safety**: the server drops the future if the connection breaks or the peer closes it, and at shutdown after
     /// [`Limits::drain_timeout`](crate::Limits::drain_timeout). Like Valkey, it takes a TCP client that closes its sending
-    /// side for one that is gone. A panic ends this connection only.
+    /// side for one that is gone.
+    ///
+    /// A panic ends this connection only. The replies before it are sent, and it is logged with the command's name and counted
+    /// ([`Refused::panics`](crate::Refused::panics)).
     fn call(
         &self,
         peer: &mut Peer,
@@ -66,7 +72,7 @@ pub trait Handler: Send + Sync + 'static {
         command: Command,
     ) -> impl Future<Output = Result<Reply, Reply>> + Send;
 
-    /// Answers the commands that clients send about the connection itself, before [`call`](Self::call) sees a command.
+    /// Answers the commands that clients send about the connection itself, such as a login, before [`call`](Self::call) sees a command.
     /// `None` leaves the command to `call`.
     ///
     /// Default: [`answer_basic`](crate::answer_basic), which answers `HELLO`, `AUTH`, `PING`, `ECHO`, `QUIT`, `RESET`, `SELECT`,

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
 
-use crate::accept::Accept;
+use crate::accept::{Accept, listen_tcp};
 use crate::error::BindError;
 use crate::handler::Handler;
 use crate::listen_url::ListenUrl;
@@ -21,12 +21,12 @@ use crate::refused::Refusals;
 use crate::registry::{Listening, Registration};
 
 /// An address to listen on.
-#[derive(Debug)]
 pub(crate) enum Address {
     Url(String),
     Tcp(SocketAddr),
     Rdma(DeviceKind, SocketAddr, Box<TransportConfig>),
     Bound(Box<Listener>),
+    BoundTcp(TcpListener),
 }
 
 /// Makes the future that serves a listener.
@@ -54,14 +54,14 @@ impl<H: Handler> Host for Arc<Shared<H>> {
             Ok(match address {
                 Address::Url(url) => return self.bind(resolve(url).await?, close).await,
                 Address::Tcp(addr) => {
-                    let listener =
-                        TcpListener::bind(addr).await.map_err(|source| BindError::Tcp { addr, source })?;
+                    let listener = listen_tcp(addr).map_err(|source| BindError::Tcp { addr, source })?;
                     serve(listener, self, close)
                 }
                 Address::Rdma(device, addr, config) => {
                     serve(Listener::bind(device, addr, &config).await?, self, close)
                 }
                 Address::Bound(listener) => serve(*listener, self, close),
+                Address::BoundTcp(listener) => serve(listener, self, close),
             })
         })
     }
@@ -75,7 +75,11 @@ impl<H: Handler> Host for Arc<Shared<H>> {
 async fn resolve(url: String) -> Result<Address, BindError> {
     let ListenUrl { transport, host, port, config } = match ListenUrl::parse(&url) {
         Ok(parsed) => parsed,
-        Err(reason) => return Err(BindError::Url { url, reason }),
+        Err(reason) => {
+            // What stands before the host may be a password.
+            let url = url.rsplit('@').next().unwrap_or_default().to_owned();
+            return Err(BindError::Url { url, reason });
+        }
     };
     let found = tokio::net::lookup_host((&host[..], port)).await;
     let first = found.and_then(|mut found| found.next().ok_or_else(|| io::ErrorKind::NotFound.into()));

@@ -28,8 +28,13 @@
 //! # }).unwrap();
 //! ```
 //!
-//! - `examples/counter.rs` is a whole server with a command and state, over TCP and RDMA.
-//! - [`Limits`] bound what one client, and all of them together, may use. The defaults are Valkey's.
+//! - `examples/counter.rs` is a whole server with a command and state, over TCP and RDMA. `examples/messages.rs` has users of its own
+//!   (`AUTH` and `HELLO ... AUTH`), subscribers, a command that waits, `INFO` and an orderly end.
+//! - [`Limits`] bound what one client may use, and how many clients there are. The defaults are Valkey's. No limit is on the memory of
+//!   all clients together, except what their RDMA connections pin ([`TransportConfig::max_pinned_bytes`]): with untrusted clients,
+//!   choose [`Limits`] whose sum over all connections fits into memory.
+//! - A handler sees whole commands and returns whole replies: there is no streaming. An argument is received into memory, up to
+//!   [`Limits::max_argument_len`], before [`Handler::call`] runs.
 //! - [`Builder::threads`] spreads the connections over several processors.
 //! - [`Pusher`] sends messages to a client at any time: the base of publish/subscribe.
 //! - The crate `valkey-rdma-mock` has a handler that behaves like a small Valkey, for tests.
@@ -53,6 +58,7 @@ mod host;
 mod limits;
 mod listen_url;
 mod listener;
+mod panics;
 mod peer;
 mod push;
 mod refused;

@@ -1,8 +1,11 @@
-//! [`Limits`]: how much one peer, and all of them together, may use.
+//! [`Limits`]: how much one peer may use, and how many there may be.
 
 use std::time::Duration;
 
 /// Limits of a [`Server`](crate::Server). `Limits::default()` works unedited.
+///
+/// All but [`max_connections`](Self::max_connections) are limits of one connection. Together, the connections may use
+/// `max_connections` times as much: the memory of their commands, replies and messages has no common limit.
 #[derive(Debug, Clone)]
 pub struct Limits {
     pub(crate) max_connections: usize,
@@ -11,6 +14,7 @@ pub struct Limits {
     pub(crate) output_high_water: usize,
     pub(crate) push_limit: usize,
     pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) tcp_keepalive: Option<Duration>,
     pub(crate) drain_timeout: Duration,
 }
 
@@ -92,6 +96,21 @@ impl Limits {
         self
     }
 
+    /// Time after which the kernel probes a TCP client that has sent nothing. Default 300 s (Valkey's `tcp-keepalive`); from 1 s to
+    /// 9 h. `None` turns it off.
+    ///
+    /// A client whose machine or network is gone does not answer. After three probes, a third of this time apart, its connection
+    /// ends and makes room for another: 10 minutes with the default. A live client never notices, however idle it is. Over RDMA,
+    /// [`TransportConfig`](crate::TransportConfig) has a keepalive of its own.
+    ///
+    /// With a shorter time, a network that fails for a moment ends connections; with a longer one, vanished clients hold
+    /// their place longer.
+    #[must_use]
+    pub fn tcp_keepalive(mut self, after: impl Into<Option<Duration>>) -> Self {
+        self.tcp_keepalive = after.into();
+        self
+    }
+
     /// Time that [`Server::shutdown`](crate::Server::shutdown) gives peers to read their last replies. Default 10 s (Valkey's
     /// `shutdown-timeout`). Connections that are left afterwards are cut.
     #[must_use]
@@ -110,6 +129,7 @@ impl Default for Limits {
             output_high_water: 1024 * 1024,
             push_limit: 32 * 1024 * 1024,
             idle_timeout: None,
+            tcp_keepalive: Some(Duration::from_secs(300)),
             drain_timeout: Duration::from_secs(10),
         }
     }

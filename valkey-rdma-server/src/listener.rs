@@ -1,6 +1,7 @@
 //! Accepting connections, within limits.
 
 use std::error::Error;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,13 +11,15 @@ use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, error, info_span, warn};
+use tracing::{Instrument, Span, debug, error, error_span, info_span, warn};
 
 use crate::accept::{Accept, Accepted, Scope};
 use crate::connection::{Connection, ConnectionError};
 use crate::handler::Handler;
 use crate::limits::Limits;
+use crate::panics::caught;
 use crate::peer::{Peer, Transport};
 use crate::refused::{Cause, Refusals};
 use crate::workers::{Assigned, Workers};
@@ -130,7 +133,7 @@ async fn accept<L: Accept, H: Handler>(
                 let assigned = shared.workers.next();
                 let opened = {
                     let _entered = assigned.as_ref().map(Assigned::enter);
-                    listener.open(incoming, assigned.as_ref())
+                    listener.open(incoming, assigned.as_ref(), &shared.limits)
                 };
                 opened.map(|accepted| (accepted, assigned, admission))
             }
@@ -144,7 +147,9 @@ async fn accept<L: Accept, H: Handler>(
         match L::scope(&error) {
             Scope::Client => debug!(error = &error as &dyn Error, %addr, "a client was not accepted"),
             Scope::Shortage => {
-                warn!(error = &error as &dyn Error, %addr, "cannot accept");
+                if shared.refusals.shortage_is_news(Instant::now()) {
+                    warn!(error = &error as &dyn Error, %addr, "cannot accept; logged once a minute");
+                }
                 // The next accept would fail at once, again and again.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -178,11 +183,18 @@ fn admit<S, H>(
         }
         Admission::Refuse(permit) => {
             if shared.refusals.count(Cause::TooManyConnections) {
-                span.in_scope(|| warn!("refused: too many connections; more are logged at debug level"));
+                warning_span(&peer)
+                    .in_scope(|| warn!("refused: too many connections; more are logged at debug level"));
             }
             connections.spawn_on(refuse(accepted.stream, permit, assigned).instrument(span), &runtime);
         }
     }
+}
+
+/// The span of a warning about a connection. A program that logs warnings only has no other, because an enabled span costs time
+/// in every poll of the connection's task.
+fn warning_span(peer: &Peer) -> Span {
+    error_span!(parent: None, "connection", id = peer.id(), transport = %peer.transport(), peer = %peer.addr())
 }
 
 /// Serves a connection. `_permit` is given back when its stream is closed, and `_assigned` counts until then.
@@ -197,9 +209,14 @@ async fn serve<S, H>(
     H: Handler,
 {
     debug!("accepted");
-    // In this task, because it calls the handler, which may panic.
-    let connection = Connection::new(stream, peer, shared.handler.clone(), &shared.limits);
-    let Err(error) = connection.serve(shared.stop.clone()).await else {
+    let warning_span = warning_span(&peer);
+    let serving = async {
+        // In this task, because it calls the handler, which may panic.
+        let connection = Connection::new(stream, peer, shared.handler.clone(), &shared.limits);
+        connection.serve(shared.stop.clone()).await
+    };
+    let panicked = |message| Err(ConnectionError::Panic { place: "its session".to_owned(), message });
+    let Err(error) = caught(pin!(serving)).await.unwrap_or_else(panicked) else {
         debug!("closed");
         return;
     };
@@ -212,15 +229,21 @@ async fn serve<S, H>(
             return;
         }
         ConnectionError::Protocol(_) => Cause::BrokenCommands,
+        ConnectionError::HttpRequest => Cause::HttpRequests,
         ConnectionError::InputLimit { .. } => Cause::TooMuchInput,
         ConnectionError::PushLimit { .. } => Cause::TooManyMessages,
+        ConnectionError::Panic { .. } => Cause::Panics,
         ConnectionError::Idle { .. } => Cause::Idle,
     };
+    let is_first = shared.refusals.count(cause);
     // Clients that are idle or break RESP are routine; exceeded limits are not.
-    if shared.refusals.count(cause) && !matches!(cause, Cause::Idle | Cause::BrokenCommands) {
-        warn!(%error, %cause, "closed; more of this cause are logged at debug level");
-    } else {
-        debug!(%error, %cause, "closed");
+    match cause {
+        Cause::Panics if is_first => {
+            warning_span.in_scope(|| error!(%error, %cause, "closed; {LATER}"));
+        }
+        Cause::Idle | Cause::BrokenCommands => debug!(%error, %cause, "closed"),
+        _ if is_first => warning_span.in_scope(|| warn!(%error, %cause, "closed; {LATER}")),
+        _ => debug!(%error, %cause, "closed"),
     }
 }
 
@@ -245,14 +268,16 @@ where
     let _ = stream.shutdown().await;
 }
 
-/// Logs the panic of a task. It ended one connection only, and would go unnoticed otherwise.
+/// Logs the panic of a task, which would go unnoticed otherwise. Those of handlers are [caught] before.
 pub(crate) fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        error!(%error, "connection ended by a panic of its handler");
+        error!(%error, "a task of the server panicked");
     }
 }
+
+const LATER: &str = "more of this cause are logged at debug level";
 
 /// Pause of a listener after an accept that failed because of a shortage.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind};
@@ -96,8 +96,8 @@ impl Server {
     /// Stops accepting, and closes every connection after it has run the commands that have arrived whole and delivered
     /// their replies. Handlers are notified through [`Peer::stopping`](crate::Peer::stopping). A TCP client has 1 s to
     /// close its side too, so that no reset overtakes its last replies. Connections that take longer than
-    /// [`Limits::drain_timeout`](crate::Limits::drain_timeout) are cut. The server's [threads](crate::Builder::threads) have ended then too, unless a task or a
-    /// blocking call of the handler keeps one for longer than that.
+    /// [`Limits::drain_timeout`](crate::Limits::drain_timeout) are cut. The server's [threads](crate::Builder::threads) have ended
+    /// then too, unless a task or a blocking call of the handler keeps one: all of this takes at most `drain_timeout` and 1 s.
     ///
     /// **Cancel safety**: dropping the future cuts the connections that are left.
     pub async fn shutdown(mut self) {
@@ -107,13 +107,15 @@ impl Server {
                 report(ended);
             }
         };
+        let begun = Instant::now();
         if timeout(self.drain_timeout, drained).await.is_err() {
             warn!(timeout = ?self.drain_timeout, "connections did not end in time and are cut");
             self.listeners.shutdown().await;
         }
         // The threads end after the last connection.
         drop(self.host);
-        if timeout(self.drain_timeout, self.threads.join()).await.is_err() {
+        let left = self.drain_timeout.saturating_sub(begun.elapsed()).max(THREADS_END);
+        if timeout(left, self.threads.join()).await.is_err() {
             warn!(timeout = ?self.drain_timeout, "threads did not end in time: the handler keeps them");
         }
     }
@@ -200,9 +202,12 @@ impl Server {
     /// Listens on addresses. None is served before all are bound: a client that is answered at one can rely on the others.
     pub(crate) async fn bind_all(&mut self, addresses: Vec<Address>) -> Result<(), BindError> {
         let mut bound = Vec::with_capacity(addresses.len());
+        // Dropped before `bound`, so that the end of these listeners is expected.
+        let stop = self.stop.clone().drop_guard();
         for address in addresses {
             bound.push(self.prepare(address).await?.1);
         }
+        stop.disarm();
         bound.into_iter().for_each(|serving| drop(self.listeners.spawn(serving)));
         Ok(())
     }
@@ -225,3 +230,6 @@ impl Server {
         Ok((listening, serving(registration)))
     }
 }
+
+/// Least time for the threads to end, after their connections were cut.
+const THREADS_END: Duration = Duration::from_secs(1);

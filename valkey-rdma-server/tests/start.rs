@@ -2,7 +2,9 @@
 
 mod support;
 
-use support::{Store, localhost, store, until};
+use std::time::Duration;
+
+use support::{Store, localhost, store, until, wires};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
@@ -63,6 +65,52 @@ fn no_address_is_served_before_all_are_bound() {
         client.read_exact(&mut reply).await.unwrap();
         assert_eq!(&reply, b"+PONG\r\n");
     });
+}
+
+/// Clients that all come back at once, before the server has accepted any.
+#[tokio::test]
+async fn as_many_connections_wait_as_in_valkey() {
+    let server = Server::builder(Store::default()).tcp(localhost()).start().await.unwrap();
+    let addr = server.listening()[0].addr;
+    // The test's only thread: nothing is accepted meanwhile.
+    let connect = |_| std::net::TcpStream::connect_timeout(&addr, LOST_SYN).ok();
+    let waiting: Vec<_> = (0..511).map_while(connect).collect();
+    assert_eq!(waiting.len(), 511);
+}
+
+/// Shorter than the kernel's first retry of a connection that found no place.
+const LOST_SYN: Duration = Duration::from_millis(900);
+
+/// It is what `main` prints, and may end in a log.
+#[tokio::test]
+async fn an_error_says_what_to_do_and_no_password() {
+    for (url, text) in [
+        ("valkey://app:s3cret@127.0.0.1:1", "\"127.0.0.1:1\": a server has no login in its URL"),
+        ("valkey://:s3/cr@et@h", "\"h\": a server has no login in its URL"),
+        ("app:s3cret@h:1", "\"h:1\": expected rdma://host:port"),
+    ] {
+        let builder = Server::builder(Store::default()).listen(url).password("s3cret");
+        assert!(!format!("{builder:?}").contains("s3"));
+        let error = builder.start().await.unwrap_err();
+        for shown in [error.to_string(), format!("{error:?}")] {
+            assert!(shown.contains(text) && !shown.contains("s3"), "{shown}");
+        }
+    }
+    let taken = TcpListener::bind(localhost()).await.unwrap();
+    let addr = taken.local_addr().unwrap();
+    let error = Server::builder(Store::default()).tcp(addr).start().await.unwrap_err();
+    let shown = format!("{:?}", Box::<dyn std::error::Error>::from(error));
+    assert_eq!(shown, format!("cannot listen on {addr} (TCP): Address already in use (os error 98)"));
+}
+
+#[tokio::test]
+async fn a_tcp_listener_may_be_brought() {
+    let listener = TcpListener::bind(localhost()).await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let server = Server::builder(Store::default()).tcp_listener(listener).start().await.unwrap();
+    assert_eq!(server.listening()[0].addr, addr);
+    let mut wires = wires(&server).await;
+    wires[0].dialogue(&[("PING", "+PONG\r\n")]).await;
 }
 
 #[tokio::test]

@@ -4,12 +4,17 @@ mod support;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Barrier, Weak};
+use std::sync::{Arc, Barrier, Mutex, Weak, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use support::{Wire, localhost, until, within};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use valkey_rdma_server::{Command, DeviceKind, Handler, Peer, Reply, Server, TransportConfig};
+use tokio::time::Instant;
+use valkey_rdma_server::{
+    Command, DeviceKind, Handler, Limits, Peer, Reply, Server, TransportConfig, handler_fn,
+};
 
 /// `MEET` waits on its thread until two do so, `SPAWN` starts tasks that never end; every command is answered with the name of
 /// its thread.
@@ -164,4 +169,32 @@ async fn shutdown_returns_after_the_threads_have_ended() {
     drop(wires);
     within("the server stops", server.shutdown()).await;
     assert_eq!(Arc::strong_count(&held), 1);
+}
+
+#[tokio::test]
+async fn a_handler_that_blocks_its_thread_delays_shutdown_once() {
+    let begun = Arc::new(Notify::new());
+    let (release, blocked) = mpsc::channel::<()>();
+    let blocked = Mutex::new(blocked);
+    let handler = handler_fn({
+        let begun = begun.clone();
+        move |_command| {
+            begun.notify_one();
+            // Until the test has ended.
+            let _ = blocked.lock().unwrap().recv();
+            async { Ok(Reply::OK) }
+        }
+    });
+    let limit = Duration::from_secs(30);
+    let limits = Limits::default().drain_timeout(limit);
+    let server = Server::builder(handler).tcp(localhost()).threads(1).limits(limits).start().await.unwrap();
+    let mut wire = Wire::connect(&server.listening()[0]).await;
+    wire.send("BLOCK\r\n").await;
+    within("the handler blocks", begun.notified()).await;
+    // From here on the test's clock shows what the server waits for, and not how long it takes.
+    tokio::time::pause();
+    let begin = Instant::now();
+    server.shutdown().await;
+    assert!((limit..limit * 3 / 2).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+    drop(release);
 }

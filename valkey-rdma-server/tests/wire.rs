@@ -96,6 +96,23 @@ async fn a_protocol_error_is_answered_and_ends_the_connection() {
     }
 }
 
+/// A web page can make a browser send it to any port.
+#[tokio::test]
+async fn an_http_request_ends_the_connection_before_its_body_runs() {
+    let server = store().await;
+    let bodies = ["POST / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n", "*1\r\n$4\r\npost\r\n"];
+    for head in bodies {
+        for wire in &mut wires(&server).await {
+            wire.send(format!("{head}\r\nSET pwned 1\r\n")).await;
+            wire.expect_cut().await;
+        }
+    }
+    assert_eq!(server.refused().http_requests, 6);
+    for wire in &mut wires(&server).await {
+        wire.dialogue(&[("GET pwned", "$-1\r\n")]).await;
+    }
+}
+
 #[tokio::test]
 async fn an_argument_longer_than_allowed_is_refused_before_it_is_sent() {
     let server = start(Store::default(), &Limits::default().max_argument_len(1000)).await;

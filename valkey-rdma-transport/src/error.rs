@@ -168,7 +168,7 @@ pub enum TransportError {
     /// The process may open no more descriptors.
     #[error(
         "no file descriptor left for {call} (limit: {}); raise it with `ulimit -n` or LimitNOFILE=, or hold fewer \
-             connections: each takes two, or one if emulated",
+             connections: each takes one, or two over RDMA",
         .limit.map_or_else(|| "none".to_owned(), |count| count.to_string())
     )]
     Descriptors {
@@ -183,7 +183,7 @@ pub enum TransportError {
     /// The whole system may open no more files.
     #[error(
         "the system has no file left for {call}; raise its limit with `sysctl fs.file-max=`, or hold fewer \
-             connections: each takes two"
+             connections: each takes one, or two over RDMA"
     )]
     SystemDescriptors {
         /// The call that needed one, by the name its manual page has.

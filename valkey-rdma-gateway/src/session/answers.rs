@@ -29,7 +29,10 @@ impl Session {
                 self.put(&Reply::OK);
                 return Err(Closed);
             }
-            (Local::Http, _) => return Err(Closed),
+            (Local::Http, _) => {
+                self.core.refusals.note_http(&self.client.peer);
+                return Err(Closed);
+            }
             (Local::SetName, [name]) => {
                 let reply = self.set_name(name).err().unwrap_or(Reply::OK);
                 self.put(&reply);

@@ -79,3 +79,20 @@ async fn what_share_always_refuses_is_logged() {
         assert!(lines[0].contains(&format!("\"{name}\"")) && lines[0].contains("\"app\""), "{log}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http_requests_are_logged() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let socket = socket_path();
+    let listen = format!("unix:{}", socket.display());
+    let mut child = Child::start(program(&["--listen", &listen]).args(["--server", &url])).unwrap();
+    child.line_with("ready ", PATIENCE).unwrap();
+    for _ in 0..20 {
+        let mut client = Client::new(UnixStream::connect(&socket).await.unwrap());
+        client.send("POST /s3cret HTTP/1.1\r\nHost: localhost\r\n\r\nSET k v\r\n").await;
+        client.expect_end().await;
+    }
+    child.signal(Signal::TERM);
+    assert!(child.wait(PATIENCE).unwrap().success());
+    assert_eq!(few(&child.stderr(), "an HTTP request").len(), 1);
+}

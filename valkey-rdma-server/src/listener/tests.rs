@@ -3,7 +3,6 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncReadExt, DuplexStream, ReadBuf, duplex};
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
@@ -164,7 +163,11 @@ impl Accept for Scripted {
     }
 
     fn scope(error: &io::Error) -> Scope {
-        if error.kind() == io::ErrorKind::NotConnected { Scope::Listener } else { TcpListener::scope(error) }
+        match error.kind() {
+            io::ErrorKind::NotConnected => Scope::Listener,
+            io::ErrorKind::ConnectionAborted => Scope::Client,
+            _ => Scope::Shortage,
+        }
     }
 
     async fn incoming(&mut self) -> io::Result<Accepted<DuplexStream>> {
@@ -175,6 +178,7 @@ impl Accept for Scripted {
         &self,
         incoming: Accepted<DuplexStream>,
         _assigned: Option<&Assigned>,
+        _limits: &Limits,
     ) -> io::Result<Accepted<DuplexStream>> {
         Ok(incoming)
     }
@@ -189,6 +193,17 @@ async fn a_client_that_vanished_does_not_keep_the_next_one_waiting() {
         let mut next = pin!(accept(&mut listener, &shared));
         assert_eq!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), keeps);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shortage_is_logged_once_a_minute() {
+    let refusals = Refusals::default();
+    let mut logged = 0;
+    for _ in 0..601 {
+        logged += u32::from(refusals.shortage_is_news(Instant::now()));
+        tokio::time::advance(ACCEPT_PAUSE).await;
+    }
+    assert_eq!(logged, 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -113,6 +113,13 @@ impl Wire {
         let _ = timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("the server closes");
     }
 
+    /// Reads nothing until the server cuts the connection, in good order or not.
+    pub(crate) async fn expect_cut(&mut self) {
+        let mut rest = Vec::new();
+        let _ = timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("the server closes");
+        assert_eq!(shown(&rest), "", "{}", self.transport);
+    }
+
     pub(crate) async fn expect_end(&mut self) {
         assert_eq!(shown(&self.rest().await), "", "{}", self.transport);
     }
