@@ -10,7 +10,7 @@
 //! ```
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
 
 use valkey_rdma_resp::{FromValue, ServerError, Value};
@@ -24,8 +24,9 @@ use crate::resp::{Command, IntoCommand};
 /// The async [`Client`](crate::Client) with calls that wait for their replies. Clone it into as many threads as you
 /// like: they share a connection, and commands that wait at the same time are sent together.
 ///
-/// A thread that waits alone reads its reply from the connection itself. While several threads wait, and while none does, a background
-/// thread reads for all of them. It leaves signals to the program's threads.
+/// A thread that calls alone reads its reply from the connection itself. While several threads call, and while none does, a background
+/// thread reads for all of them. It also does once [`client`](Self::client) or [`wait`](Self::wait) was called: the program may then use
+/// the async client elsewhere. It leaves signals to the program's threads.
 #[derive(Clone)]
 pub struct Client {
     client: crate::Client,
@@ -55,7 +56,7 @@ impl Client {
             transport: endpoint.transport(),
             cause: ConnectCause::Io(Arc::new(error)),
         })?;
-        let client = reactor.wait(crate::Client::connect_with(endpoint, config))?;
+        let client = reactor.call(crate::Client::connect_with(endpoint, config))?;
         Ok(Self { client, reactor })
     }
 
@@ -82,7 +83,7 @@ impl Client {
     /// # Errors
     /// As there.
     pub fn execute(&self, command: Command) -> Result<Value, Error> {
-        self.wait(self.client.execute(command))
+        self.reactor.call(self.client.execute(command))
     }
 
     /// As [`Pipeline::send`](crate::Pipeline::send), for commands built before.
@@ -97,7 +98,7 @@ impl Client {
         for command in commands {
             pipeline.push(command);
         }
-        self.wait(pipeline.send())
+        self.reactor.call(pipeline.send())
     }
 
     /// As [`Client::get_into`](crate::Client::get_into).
@@ -105,10 +106,11 @@ impl Client {
     /// # Errors
     /// As there.
     pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        self.wait(self.client.get_into(key, buffer))
+        self.reactor.call(self.client.get_into(key, buffer))
     }
 
-    /// Waits for anything that the async client does: transactions, scripts, subscriptions.
+    /// Waits for anything that the async client does: transactions, scripts, subscriptions. From then on, a background thread reads all
+    /// replies.
     ///
     /// ```no_run
     /// # fn example(client: valkey_rdma_client::blocking::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -122,14 +124,18 @@ impl Client {
     ///
     /// # Panics
     /// Inside an async runtime, as every method of this client that waits: it would stall the runtime. Use the async client
-    /// there, or `spawn_blocking`.
+    /// there, or `spawn_blocking`. `tokio::task::block_in_place` panics in the future, because the runtime has one thread.
     pub fn wait<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        // As the other methods, it panics inside an async runtime.
+        self.reactor.call(ready(()));
+        self.reactor.keep_in_background();
         self.reactor.wait(work)
     }
 
-    /// The async client below.
+    /// The async client below. From then on, a background thread reads all replies.
     #[must_use]
     pub fn client(&self) -> &crate::Client {
+        self.reactor.keep_in_background();
         &self.client
     }
 
@@ -138,7 +144,7 @@ impl Client {
     /// # Panics
     /// Inside an async runtime, as [`wait`](Self::wait).
     pub fn close(&self) {
-        self.reactor.wait(self.client.close());
+        self.reactor.call(self.client.close());
     }
 }
 

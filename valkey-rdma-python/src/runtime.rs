@@ -142,7 +142,7 @@ pub(crate) fn wait_in<T: Send>(
             None => Poll::Ready(None),
         });
         let _driving = InBackground::begin(true);
-        let done = calls.wait_until(Some(Instant::now() + SIGNAL_CHECK), polled)?;
+        let done = calls.call_until(Some(Instant::now() + SIGNAL_CHECK), polled)?;
         Some(done.unwrap_or_else(|| sleep_until_the_end()))
     };
     poll_to_end(py, poll, || py.check_signals())

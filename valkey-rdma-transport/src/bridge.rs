@@ -54,7 +54,7 @@ pub fn accept(listener: &Listener) -> io::Result<OwnedFd> {
 /// # Errors
 /// If the background thread cannot be started.
 pub fn block_on<T>(future: impl Future<Output = T>) -> io::Result<T> {
-    Ok(Reactor::of_process()?.wait_until(None, future).expect("without a deadline it waits"))
+    Ok(Reactor::of_process()?.wait(future))
 }
 
 /// Puts any byte stream behind a socket.

@@ -39,8 +39,7 @@ impl Listener {
     /// As for [`Listener::bind`](crate::Listener::bind); the [`TransportError`](crate::TransportError) is the source.
     pub fn bind(kind: DeviceKind, addr: SocketAddr, config: &Config) -> io::Result<Self> {
         let reactor = Reactor::of_process()?;
-        let bound = reactor.wait_until(None, crate::Listener::bind(kind, addr, config));
-        let listener = bound.expect("without a deadline it waits").map_err(as_io_error)?;
+        let listener = reactor.wait(crate::Listener::bind(kind, addr, config)).map_err(as_io_error)?;
         Ok(Self {
             addr: listener.local_addr(),
             listener: Mutex::new(Some(listener)),
@@ -78,7 +77,8 @@ impl Listener {
             })
             .await
         };
-        self.reactor.wait_until(None, accepted).expect("without a deadline it waits")
+        // It may wait for long, beside threads that call.
+        self.reactor.wait(accepted)
     }
 
     /// Makes every [`accept`](Self::accept) fail: those that wait in other threads, and later ones.

@@ -4,12 +4,14 @@ use std::fmt;
 use std::future::{Future, poll_fn, ready};
 use std::io;
 use std::pin::{Pin, pin};
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::time::timeout_at;
 
 use super::turns::{Lead, Turns};
@@ -17,8 +19,8 @@ use crate::per_process::PerProcess;
 use crate::signals;
 use crate::sync::{Mutex, lock};
 
-/// A runtime of async tasks for programs without async. A thread that waits for a future drives it: it takes the events of the
-/// network itself. A background thread drives it while no thread waits, and while several do.
+/// A runtime of async tasks for programs without async. A thread that calls while no other one does drives it: it takes the events of the
+/// network itself. A background thread drives it while no thread calls, and while several do.
 ///
 /// Dropping the last clone ends the runtime and drops its tasks.
 #[derive(Clone)]
@@ -32,6 +34,10 @@ struct Inner {
     /// Locked by the thread that drives. `None` once it has been shut down.
     runtime: Mutex<Option<Runtime>>,
     turns: Turns,
+    /// The process that made it.
+    process: u32,
+    /// See [`Reactor::keep_in_background`].
+    kept: AtomicBool,
 }
 
 impl Reactor {
@@ -43,7 +49,13 @@ impl Reactor {
         // Its own threads resolve names.
         let runtime = signals::runtime(Builder::new_current_thread().thread_name(thread_name).enable_all())?;
         let handle = runtime.handle().clone();
-        let inner = Arc::new(Inner { handle, runtime: Mutex::new(Some(runtime)), turns: Turns::default() });
+        let inner = Arc::new(Inner {
+            handle,
+            runtime: Mutex::new(Some(runtime)),
+            turns: Turns::default(),
+            process: process::id(),
+            kept: AtomicBool::new(false),
+        });
         let thread = thread::Builder::new().name(thread_name.to_owned());
         let drives = inner.clone();
         let reactor = Self(Arc::new(Owner(Some(inner))));
@@ -66,39 +78,54 @@ impl Reactor {
         Ok(reactor.insert(Self::new("valkey-rdma", || {})?).clone())
     }
 
-    /// Runs a future on this thread to its end.
+    /// Waits on this thread for a future of this project's. This thread drives if it is the only one that waits.
     ///
     /// # Panics
     /// Inside an async runtime, which it would stall.
-    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+    pub fn call<T>(&self, future: impl Future<Output = T>) -> T {
         // Whether this thread drives or not, the same call panics.
         self.handle().block_on(ready(()));
         self.run(true, None, future).expect("without a deadline it waits")
     }
 
-    /// Runs a future on this thread, up to the deadline. `None`: it was not done by then, and was dropped.
-    ///
-    /// Inside an async runtime it blocks the thread, and another one drives.
-    pub fn wait_until<T>(&self, deadline: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+    /// As [`call`](Self::call), up to a deadline, which may be 1 ms late. `None`: the future was not done by then, and was dropped. Inside
+    /// an async runtime it blocks the thread.
+    pub fn call_until<T>(&self, deadline: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
         self.run(Handle::try_current().is_err(), deadline, future)
     }
 
-    /// Runs one step of a task on this thread, which does not wait.
-    pub(crate) fn attempt<T>(&self, step: impl FnOnce() -> Poll<T>) -> Poll<T> {
-        let tried = {
-            let _entered = self.handle().enter();
-            step()
-        };
-        if tried.is_pending() {
-            self.inner().turns.want();
-        }
-        tried
+    /// Waits on this thread for any future. Another thread drives: the future may block, or wait for other callers. Inside an async
+    /// runtime it blocks the thread.
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.run(false, None, future).expect("without a deadline it waits")
     }
 
-    /// Starts a task, which the background thread runs at once if no caller drives.
+    /// Leaves the runtime to the background thread from now on, for tasks that others than callers wait for.
+    pub fn keep_in_background(&self) {
+        let inner = self.inner();
+        if !inner.kept.swap(true, Ordering::Relaxed) {
+            inner.turns.add_guest();
+        }
+    }
+
+    /// Leaves the runtime to the background thread for as long as the guest exists.
+    pub(crate) fn guest(&self) -> Guest {
+        self.inner().turns.add_guest();
+        Guest(self.clone())
+    }
+
+    /// Enters the runtime, for what this thread starts or polls.
+    pub(crate) fn enter(&self) -> EnterGuard<'_> {
+        self.handle().enter()
+    }
+
+    /// Starts a task, which the background thread runs.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.handle().spawn(task);
-        self.inner().turns.want();
+        let guest = self.guest();
+        self.handle().spawn(async move {
+            task.await;
+            drop(guest);
+        });
     }
 
     /// Ends the runtime although clones of this exist, and drops its tasks: before the end of the process. No thread may begin to wait.
@@ -120,20 +147,22 @@ impl Reactor {
         future: impl Future<Output = T>,
     ) -> Option<T> {
         let inner = self.inner();
+        // What the future starts, waits for or drops belongs to the runtime.
+        let _entered = self.enter();
         let mut future = pin!(future);
+        // A child of the process that made the runtime shares its descriptors, and must not use them.
+        let may_lead = may_lead && inner.process == process::id();
         if may_lead && let Some(lead) = inner.turns.lead() {
             return inner.drive(lead, deadline, future);
         }
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let wake_up = Arc::new(WakeUp { thread: thread::current(), is_due: AtomicBool::new(true) });
+        let waker = Waker::from(wake_up.clone());
         let mut cx = Context::from_waker(&waker);
         let mut follow = None;
         loop {
-            // What the future starts or waits for belongs to the thread that drives.
-            let polled = {
-                let _entered = self.handle().enter();
-                future.as_mut().poll(&mut cx)
-            };
-            if let Poll::Ready(done) = polled {
+            if wake_up.is_due.swap(false, Ordering::Acquire)
+                && let Poll::Ready(done) = future.as_mut().poll(&mut cx)
+            {
                 return Some(done);
             }
             follow.get_or_insert_with(|| inner.turns.follow(may_lead));
@@ -141,6 +170,10 @@ impl Reactor {
             if may_lead && let Some(lead) = inner.turns.lead() {
                 drop(follow);
                 return inner.drive(lead, deadline, future);
+            }
+            // The future may have parked this thread itself, and so taken the wake-up.
+            if wake_up.is_due.load(Ordering::Acquire) {
+                continue;
             }
             match deadline {
                 None => thread::park(),
@@ -222,21 +255,36 @@ impl fmt::Debug for Reactor {
     }
 }
 
-struct Unpark(Thread);
+/// While it exists, the background thread drives.
+#[derive(Debug)]
+pub(crate) struct Guest(Reactor);
 
-impl Wake for Unpark {
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.inner().turns.remove_guest();
+    }
+}
+
+/// Wakes a follower.
+struct WakeUp {
+    thread: Thread,
+    /// The future is to be polled.
+    is_due: AtomicBool,
+}
+
+impl Wake for WakeUp {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
+        self.is_due.store(true, Ordering::Release);
+        self.thread.unpark();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
     use std::thread::ThreadId;
 
@@ -252,7 +300,7 @@ mod tests {
 
     /// The thread that runs a task now.
     fn driver(reactor: &Reactor) -> ThreadId {
-        reactor.wait(async { tokio::spawn(async { thread::current().id() }).await.expect("no panic") })
+        reactor.call(async { tokio::spawn(async { thread::current().id() }).await.expect("no panic") })
     }
 
     #[test]
@@ -275,9 +323,9 @@ mod tests {
                 begins.await.expect("sent below");
                 ran.send(thread::current().id()).expect("waited for");
             });
-            reactor.wait(done).expect("half of it runs");
+            reactor.call(done).expect("half of it runs");
             // So long that the background thread sleeps.
-            reactor.wait(async { sleep(Duration::from_millis(10)).await });
+            reactor.call(async { sleep(Duration::from_millis(10)).await });
             begin.send(()).expect("the task waits");
             assert_ne!(runs.recv().expect("the task runs"), thread::current().id());
         }
@@ -290,7 +338,7 @@ mod tests {
         let runs = ran.clone();
         reactor.handle().spawn(async move { runs.store(true, Ordering::Release) });
         while !ran.load(Ordering::Acquire) {
-            reactor.wait(ready(()));
+            reactor.call(ready(()));
         }
     }
 
@@ -299,9 +347,9 @@ mod tests {
         let reactor = reactor();
         let (end, ended) = oneshot::channel::<()>();
         let waits = reactor.clone();
-        let long = thread::spawn(move || waits.wait(ended));
+        let long = thread::spawn(move || waits.call(ended));
         for _ in 0..100 {
-            reactor.wait(async { tokio::spawn(yield_now()).await.expect("no panic") });
+            reactor.call(async { tokio::spawn(yield_now()).await.expect("no panic") });
         }
         end.send(()).expect("it waits");
         long.join().expect("no panic").expect("sent above");
@@ -312,8 +360,8 @@ mod tests {
         let reactor = reactor();
         let (_other, ended) = oneshot::channel::<()>();
         let never =
-            || reactor.wait_until(Some(Instant::now() + Duration::from_millis(5)), std::future::pending());
-        let short = || reactor.wait_until(Some(Instant::now() + Duration::from_millis(20)), ended);
+            || reactor.call_until(Some(Instant::now() + Duration::from_millis(5)), std::future::pending());
+        let short = || reactor.call_until(Some(Instant::now() + Duration::from_millis(20)), ended);
         thread::scope(|scope| {
             scope.spawn(|| assert_eq!(short(), None));
             for _ in 0..10 {
@@ -332,17 +380,17 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
                         match (round * 7 + n) % 5 {
-                            0 => reactor.wait(async { tokio::spawn(yield_now()).await.expect("no panic") }),
-                            1 => reactor.wait(async { sleep(Duration::from_micros(100 * n)).await }),
+                            0 => reactor.call(async { tokio::spawn(yield_now()).await.expect("no panic") }),
+                            1 => reactor.call(async { sleep(Duration::from_micros(100 * n)).await }),
                             2 => {
                                 let (send, received) = oneshot::channel();
                                 scope.spawn(move || send.send(()));
-                                reactor.wait(received).expect("sent");
+                                reactor.call(received).expect("sent");
                             }
                             3 => {
                                 let soon = Instant::now() + Duration::from_micros(50 * n);
                                 let given_up: Option<()> =
-                                    reactor.wait_until(Some(soon), std::future::pending());
+                                    reactor.call_until(Some(soon), std::future::pending());
                                 assert!(given_up.is_none());
                             }
                             // Longer than the background thread leaves the runtime alone.
@@ -355,11 +403,60 @@ mod tests {
         });
     }
 
+    #[test]
+    fn a_future_that_blocks_its_thread_holds_up_no_other_caller() {
+        let reactor = reactor();
+        for _ in 0..20 {
+            let other = reactor.clone();
+            let task = || async { tokio::spawn(yield_now()).await.expect("no panic") };
+            reactor.wait(async {
+                thread::spawn(move || other.call(task())).join().expect("no panic");
+                // Waits within waits.
+                reactor.call_until(None, task()).expect("without a deadline it waits");
+                reactor.wait(task());
+            });
+        }
+    }
+
+    /// A future that parks its thread may take the wake-up that is meant for the whole.
+    #[test]
+    fn a_wake_up_that_something_else_takes_is_not_lost() {
+        let reactor = reactor();
+        for _ in 0..100 {
+            let (send, mut received) = oneshot::channel();
+            let mut send = Some(send);
+            reactor
+                .wait(poll_fn(|cx| {
+                    let polled = Pin::new(&mut received).poll(cx);
+                    if let Some(send) = send.take() {
+                        send.send(()).expect("it waits");
+                        // The waker has unparked this thread.
+                        thread::park();
+                    }
+                    polled
+                }))
+                .expect("sent");
+        }
+    }
+
+    #[test]
+    fn while_there_are_guests_the_background_thread_drives() {
+        let reactor = reactor();
+        for _ in 0..20 {
+            let guest = reactor.guest();
+            for _ in 0..10 {
+                assert_ne!(driver(&reactor), thread::current().id());
+            }
+            drop(guest);
+            while driver(&reactor) != thread::current().id() {}
+        }
+    }
+
     #[tokio::test]
     async fn inside_an_async_runtime_another_thread_drives() {
         let reactor = reactor();
         for _ in 0..20 {
-            let ran = reactor.wait_until(None, async { reactor.handle().spawn(async { 7 }).await });
+            let ran = reactor.call_until(None, async { reactor.handle().spawn(async { 7 }).await });
             assert_eq!(ran.expect("without a deadline it waits").expect("no panic"), 7);
         }
         // This would block here if it waited for the tasks.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
 
-use super::reactor::Reactor;
+use super::reactor::{Guest, Reactor};
 use super::readiness::Readiness;
 use crate::config::Config;
 use crate::device::DeviceKind;
@@ -45,6 +45,8 @@ struct Shared {
     settings: Mutex<Settings>,
     monitor: Monitor,
     reactor: Reactor,
+    /// Of a nonblocking stream, whose descriptors the program waits for.
+    guest: Mutex<Option<Guest>>,
     /// Reading was shut down here: there is nothing more to read.
     read_shut: Shut,
     /// Writing was shut down here: nothing more can be written.
@@ -65,7 +67,7 @@ impl Stream {
     /// As for [`Stream::connect`](crate::Stream::connect); the [`TransportError`] is the source. [`Config`] has the deadline.
     pub fn connect(kind: DeviceKind, peer: SocketAddr, config: &Config) -> io::Result<Self> {
         let reactor = Reactor::of_process()?;
-        let connected = reactor.wait_until(None, crate::Stream::connect(kind, peer, config));
+        let connected = reactor.call_until(None, crate::Stream::connect(kind, peer, config));
         Self::new(connected.expect("without a deadline it waits").map_err(as_io_error)?, reactor)
     }
 
@@ -80,6 +82,7 @@ impl Stream {
             settings: Mutex::default(),
             monitor,
             reactor,
+            guest: Mutex::default(),
             read_shut: Shut::default(),
             write_shut: Shut::default(),
         };
@@ -112,7 +115,7 @@ impl Stream {
         self.shared.close()
     }
 
-    /// How long a read may wait; `None` is for ever, the default.
+    /// How long a read may wait, to a millisecond; `None` is for ever, the default.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for zero, as in the standard library.
@@ -121,7 +124,7 @@ impl Stream {
         Ok(())
     }
 
-    /// How long a write may wait; `None` is for ever, the default.
+    /// How long a write may wait, to a millisecond; `None` is for ever, the default.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for zero, as in the standard library.
@@ -144,6 +147,7 @@ impl Stream {
     /// [`writable_fd`](Self::writable_fd) then say when to try again.
     pub fn set_nonblocking(&self, nonblocking: bool) {
         self.shared.settings().nonblocking = nonblocking;
+        *lock(&self.shared.guest) = nonblocking.then(|| self.shared.reactor.guest());
     }
 
     /// A descriptor for `poll(2)` and the like, which becomes readable when a read that returned [`io::ErrorKind::WouldBlock`] is worth
@@ -195,11 +199,12 @@ impl Shared {
         let mut half = turn(half, settings, readiness)?;
         let mut step = |cx: &mut Context<'_>| step(&mut half, cx);
         let done = if settings.nonblocking {
-            self.reactor.attempt(|| readiness.attempt(step)).map(Some)
+            let _entered = self.reactor.enter();
+            readiness.attempt(step).map(Some)
         } else {
             // A limit beyond what the clock can say is none.
             let deadline = timeout(&settings).and_then(|limit| Instant::now().checked_add(limit));
-            Poll::Ready(self.reactor.wait_until(deadline, poll_fn(&mut step)))
+            Poll::Ready(self.reactor.call_until(deadline, poll_fn(&mut step)))
         };
         drop(half);
         // A stream that waited woke this thread in place of the descriptor.
@@ -248,7 +253,7 @@ impl Shared {
     /// Delivers what was written, and disconnects. The connection's own deadlines end it.
     fn close(&self) -> io::Result<()> {
         let mut writer = lock(&self.writer);
-        let closed = self.reactor.wait_until(None, poll_fn(|cx| Pin::new(&mut *writer).poll_shutdown(cx)));
+        let closed = self.reactor.call_until(None, poll_fn(|cx| Pin::new(&mut *writer).poll_shutdown(cx)));
         closed.unwrap_or(Ok(()))
     }
 }

@@ -1,8 +1,8 @@
 //! [`Turns`]: which thread drives a runtime.
 //!
 //! The kernel wakes the thread that drives when a reply arrives. If that is the caller, it has its reply; if it is another thread, that
-//! one wakes the caller in turn. So a caller that is alone drives. The background thread drives while several threads call, and while
-//! none does.
+//! one wakes the caller in turn. So a caller that is alone drives. The background thread drives while several threads call, while none
+//! does, and as long as there are guests: tasks that somebody waits for outside of a call.
 
 use std::sync::{Condvar, PoisonError};
 use std::thread::{self, Thread};
@@ -12,9 +12,11 @@ use tokio::sync::Notify;
 
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// How long no thread drives after a caller has, before the background thread does: at most two of these. A caller that comes less often
-/// does not gain from driving.
-const PAUSE: Duration = Duration::from_millis(2);
+/// How often the background thread looks whether callers still drive. If none has since the last look, it drives.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A caller drives if its calls come within this of each other, and no other caller has come within this.
+const OFTEN: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -24,77 +26,79 @@ pub(super) struct Turns {
     /// Ends its turn while it drives.
     leave: Notify,
     /// The last driver has left.
-    idle: Condvar,
+    left: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    driver: Option<Driver>,
+    driver: Driver,
     /// Callers that wait while another thread drives.
     followers: usize,
-    /// How often a caller has driven and waited.
-    waits: u64,
+    /// What runs for others than callers. While there are any, only the background thread begins to drive.
+    guests: usize,
+    /// How many turns of callers had to wait for something.
+    turns: u64,
     /// When the last follower came.
     followed: Option<Instant>,
     /// When a caller last came while another one waited.
     crowded: Option<Instant>,
     /// The follower that wants to drive in place of the background thread.
     asking: Option<Thread>,
-    /// The background thread has made room for that follower, which has not taken it yet.
-    reserved: bool,
-    /// The background thread is to drive at once.
-    wanted: bool,
     /// The background thread sleeps until a caller has driven.
     asleep: bool,
     ended: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Driver {
+    #[default]
+    Free,
+    /// Free, because the background thread has left for a follower that asked.
+    Offered,
     Caller,
     Background,
 }
 
 impl Turns {
-    /// The calling thread drives from now on. `None`: another one does.
+    /// The calling thread drives from now on. `None`: another one does, or should.
     pub(super) fn lead(&self) -> Option<Lead<'_>> {
         let mut state = self.state();
-        (state.driver.is_none() && !state.ended).then(|| {
-            state.driver = Some(Driver::Caller);
-            state.reserved = false;
+        let is_free = matches!(state.driver, Driver::Free | Driver::Offered);
+        (is_free && state.guests == 0 && !state.ended).then(|| {
+            state.driver = Driver::Caller;
             Lead { turns: self, waited: false }
         })
     }
 
-    /// The calling thread waits while another one drives. If it `may_lead`, it is unparked when it can.
+    /// The calling thread waits while another one drives. If it `may_lead`, it asks the background thread to leave when that pays: when
+    /// calls come often, and from one thread. It is unparked then.
     pub(super) fn follow(&self, may_lead: bool) -> Follow<'_> {
         let mut state = self.state();
         let now = Instant::now();
-        let recent = |at: Option<Instant>| at.is_some_and(|at| now.duration_since(at) < PAUSE);
-        if state.driver == Some(Driver::Caller) || state.followers > 0 {
+        let recent = |at: Option<Instant>| at.is_some_and(|at| now.duration_since(at) < OFTEN);
+        if state.driver == Driver::Caller || state.followers > 0 {
             state.crowded = Some(now);
         }
         let comes_often = recent(state.followed.replace(now));
-        let asks =
-            may_lead && comes_often && !recent(state.crowded) && state.driver == Some(Driver::Background);
+        let is_alone = !recent(state.crowded) && state.guests == 0;
+        let asks = may_lead && comes_often && is_alone && state.driver == Driver::Background;
         if asks {
             state.asking = Some(thread::current());
             self.leave.notify_one();
         }
         state.followers += 1;
-        if state.driver.is_none() {
-            self.changed.notify_one();
-        }
+        self.wake_if_free(&state);
         Follow { turns: self, asks }
     }
 
-    /// Something other than a caller waits for the runtime.
-    pub(super) fn want(&self) {
+    pub(super) fn add_guest(&self) {
         let mut state = self.state();
-        if state.driver.is_none() {
-            state.wanted = true;
-            self.changed.notify_one();
-        }
+        state.guests += 1;
+        self.wake_if_free(&state);
+    }
+
+    pub(super) fn remove_guest(&self) {
+        self.state().guests -= 1;
     }
 
     /// Waits until the background thread is to drive. `None`: the runtime ends.
@@ -105,25 +109,22 @@ impl Turns {
             if state.ended {
                 return None;
             }
-            let look = (state.driver, state.waits);
-            let waiting = state.followers > 0 && !state.reserved;
+            let look = (state.driver, state.turns);
             let quiet = seen == Some(look);
             match state.driver {
-                None if quiet || waiting || state.wanted => {
-                    state.driver = Some(Driver::Background);
-                    state.wanted = false;
-                    state.reserved = false;
-                    return Some(Background { turns: self });
+                Driver::Free | Driver::Offered if quiet => return Some(self.begin_background(&mut state)),
+                Driver::Free if state.followers > 0 || state.guests > 0 => {
+                    return Some(self.begin_background(&mut state));
                 }
                 // It waits for long. Looking again and again would keep the processor awake.
-                Some(Driver::Caller) if quiet => {
+                Driver::Caller if quiet => {
                     state.asleep = true;
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                     state.asleep = false;
                     seen = None;
                 }
                 _ => {
-                    let waited = self.changed.wait_timeout(state, PAUSE);
+                    let waited = self.changed.wait_timeout(state, LOOK);
                     let (after, elapsed) = waited.unwrap_or_else(PoisonError::into_inner);
                     state = after;
                     if elapsed.timed_out() {
@@ -132,6 +133,11 @@ impl Turns {
                 }
             }
         }
+    }
+
+    fn begin_background(&self, state: &mut State) -> Background<'_> {
+        state.driver = Driver::Background;
+        Background { turns: self }
     }
 
     /// Ends the background thread. No thread begins to drive any more.
@@ -143,13 +149,28 @@ impl Turns {
 
     /// Waits until no thread drives, after [`end`](Self::end). False: one still does.
     pub(super) fn wait_for_end(&self, patience: Duration) -> bool {
-        let driven = |state: &mut State| state.driver.is_some();
-        let waited = self.idle.wait_timeout_while(self.state(), patience, driven);
+        let driven = |state: &mut State| matches!(state.driver, Driver::Caller | Driver::Background);
+        let waited = self.left.wait_timeout_while(self.state(), patience, driven);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Wakes the background thread if somebody waits and no thread drives.
+    fn wake_if_free(&self, state: &State) {
+        if state.driver == Driver::Free && (state.followers > 0 || state.guests > 0 || state.asleep) {
+            self.changed.notify_one();
+        }
+    }
+
+    fn leave(&self, state: &mut State, next: Driver) {
+        state.driver = next;
+        if state.ended {
+            self.left.notify_all();
+        }
+        self.wake_if_free(state);
     }
 }
 
@@ -160,7 +181,7 @@ pub(super) struct Lead<'a> {
 }
 
 impl Lead<'_> {
-    /// The caller has to wait. One that never has to does not drive in truth: what else runs on the runtime would starve.
+    /// The caller has to wait. Only such a turn counts: in one that does not wait, no other task runs.
     pub(super) fn waits(&mut self) {
         self.waited = true;
     }
@@ -169,14 +190,8 @@ impl Lead<'_> {
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.state();
-        state.driver = None;
-        state.waits += u64::from(self.waited);
-        if state.ended {
-            self.turns.idle.notify_all();
-        }
-        if state.followers > 0 || state.asleep {
-            self.turns.changed.notify_one();
-        }
+        state.turns += u64::from(self.waited);
+        self.turns.leave(&mut state, Driver::Free);
     }
 }
 
@@ -192,11 +207,11 @@ impl Drop for Follow<'_> {
         state.followers -= 1;
         if self.asks {
             state.asking = None;
-            state.reserved = false;
+            if state.driver == Driver::Offered {
+                state.driver = Driver::Free;
+            }
         }
-        if state.followers > 0 && state.driver.is_none() {
-            self.turns.changed.notify_one();
-        }
+        self.turns.wake_if_free(&state);
     }
 }
 
@@ -215,13 +230,13 @@ impl Background<'_> {
 impl Drop for Background<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.state();
-        state.driver = None;
-        if state.ended {
-            self.turns.idle.notify_all();
-        }
-        if let Some(thread) = state.asking.take() {
-            state.reserved = true;
-            thread.unpark();
-        }
+        let next = match state.asking.take() {
+            Some(thread) => {
+                thread.unpark();
+                Driver::Offered
+            }
+            None => Driver::Free,
+        };
+        self.turns.leave(&mut state, next);
     }
 }
