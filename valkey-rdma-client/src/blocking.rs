@@ -17,6 +17,7 @@ use valkey_rdma_resp::{FromValue, ServerError, Value};
 use valkey_rdma_transport::blocking::Reactor;
 
 use crate::config::Config;
+use crate::endpoint::Transport;
 use crate::error::{ConnectCause, ConnectError, Error};
 use crate::into_endpoint::IntoEndpoint;
 use crate::resp::{Command, IntoCommand};
@@ -27,10 +28,14 @@ use crate::resp::{Command, IntoCommand};
 /// A thread that calls alone reads its reply from the connection itself. While several threads call, and while none does, a background
 /// thread reads for all of them. It also does once [`client`](Self::client) or [`wait`](Self::wait) was called: the program may then use
 /// the async client elsewhere. It leaves signals to the program's threads.
+///
+/// A client belongs to the process that connected it. In a child that was forked from that, its calls fail with [`ConnectCause::Forked`].
 #[derive(Clone)]
 pub struct Client {
     client: crate::Client,
     reactor: Reactor,
+    peer: Arc<str>,
+    transport: Transport,
 }
 
 impl Client {
@@ -51,13 +56,14 @@ impl Client {
     /// As [`connect`](Self::connect).
     pub fn connect_with(endpoint: impl IntoEndpoint, config: &Config) -> Result<Self, Error> {
         let endpoint = endpoint.into_endpoint()?;
+        let (peer, transport): (Arc<str>, _) = (endpoint.authority().into(), endpoint.transport());
         let reactor = Reactor::new("valkey-client", || {}).map_err(|error| ConnectError {
-            peer: endpoint.authority().into(),
-            transport: endpoint.transport(),
+            peer: peer.clone(),
+            transport,
             cause: ConnectCause::Io(Arc::new(error)),
         })?;
         let client = reactor.call(crate::Client::connect_with(endpoint, config))?;
-        Ok(Self { client, reactor })
+        Ok(Self { client, reactor, peer, transport })
     }
 
     /// As [`Client::command`](crate::Client::command).
@@ -83,7 +89,7 @@ impl Client {
     /// # Errors
     /// As there.
     pub fn execute(&self, command: Command) -> Result<Value, Error> {
-        self.reactor.call(self.client.execute(command))
+        self.call(self.client.execute(command))
     }
 
     /// As [`Pipeline::send`](crate::Pipeline::send), for commands built before.
@@ -98,7 +104,7 @@ impl Client {
         for command in commands {
             pipeline.push(command);
         }
-        self.reactor.call(pipeline.send())
+        self.call(pipeline.send())
     }
 
     /// As [`Client::get_into`](crate::Client::get_into).
@@ -106,7 +112,19 @@ impl Client {
     /// # Errors
     /// As there.
     pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        self.reactor.call(self.client.get_into(key, buffer))
+        self.call(self.client.get_into(key, buffer))
+    }
+
+    /// # Errors
+    /// The future's, and [`ConnectCause::Forked`] in a child of the process that connected.
+    fn call<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        match self.reactor.owner_elsewhere() {
+            None => self.reactor.call(work),
+            Some(owner) => {
+                let cause = ConnectCause::Forked { owner };
+                Err(ConnectError { peer: self.peer.clone(), transport: self.transport, cause }.into())
+            }
+        }
     }
 
     /// Waits for anything that the async client does: transactions, scripts, subscriptions. From then on, a background thread reads all
@@ -127,7 +145,7 @@ impl Client {
     /// there, or `spawn_blocking`. `tokio::task::block_in_place` panics in the future, because the runtime has one thread.
     pub fn wait<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         // As the other methods, it panics inside an async runtime.
-        self.reactor.call(ready(()));
+        self.call(ready(Ok(())))?;
         self.reactor.keep_in_background();
         self.reactor.wait(work)
     }
@@ -144,7 +162,11 @@ impl Client {
     /// # Panics
     /// Inside an async runtime, as [`wait`](Self::wait).
     pub fn close(&self) {
-        self.reactor.call(self.client.close());
+        // A child of the process that connected has nothing to close.
+        let _ = self.call(async {
+            self.client.close().await;
+            Ok(())
+        });
     }
 }
 

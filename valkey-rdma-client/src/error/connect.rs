@@ -123,6 +123,11 @@ pub enum ConnectCause {
         /// Its role.
         role: Arc<str>,
     },
+    /// The connection belongs to another process, which this one was forked from. It was not used.
+    Forked {
+        /// That process.
+        owner: u32,
+    },
     /// RDMA failed, and so did the TCP fallback (`fallback=tcp`).
     Fallback {
         /// Why RDMA failed.
@@ -176,6 +181,10 @@ impl fmt::Display for ConnectCause {
             Self::Deadline { limit, connected: true } => write!(
                 f,
                 "the peer accepted but did not answer within {limit:?}; is it a Valkey server? else raise the timeout"
+            ),
+            Self::Forked { owner } => write!(
+                f,
+                "the connection belongs to process {owner}, which this one was forked from; connect a client in this process"
             ),
             Self::Fallback { rdma, tcp } => write!(f, "{rdma}; and over tcp instead: {tcp}"),
             Self::NoSentinel { asked, last } => {

@@ -5,7 +5,6 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::process;
 use std::sync::PoisonError;
 use std::task::Poll;
 
@@ -24,8 +23,6 @@ use crate::sync::{Mutex, lock};
 pub struct Listener {
     /// `None` only while it is dropped.
     listener: Mutex<Option<crate::Listener>>,
-    /// The process that made it.
-    process: u32,
     addr: SocketAddr,
     reactor: Reactor,
     /// Never has permits. Closed by [`stop`](Self::stop).
@@ -43,7 +40,6 @@ impl Listener {
         Ok(Self {
             addr: listener.local_addr(),
             listener: Mutex::new(Some(listener)),
-            process: process::id(),
             reactor,
             stopped: Semaphore::new(0),
         })
@@ -60,12 +56,7 @@ impl Listener {
     /// Waits for the next connection, as it is before it becomes a blocking one.
     pub(crate) fn accept_async(&self) -> io::Result<crate::Stream> {
         // A thread of the parent that waits in `accept` holds the lock.
-        if self.process != process::id() {
-            let owner = self.process;
-            let inherited =
-                format!("the listener belongs to process {owner}, which this one was forked from");
-            return Err(io::Error::other(inherited));
-        }
+        self.reactor.check_process("listener")?;
         let mut listener = lock(&self.listener);
         let listener = listener.as_mut().expect("taken only by dropping");
         let accepted = async {
@@ -100,7 +91,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         // Closing a child's copy would end the parent's listening: both wait on the same kernel objects.
-        if self.process != process::id() {
+        if self.reactor.owner_elsewhere().is_some() {
             mem::forget(self.listener.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
     }

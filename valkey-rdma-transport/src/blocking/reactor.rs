@@ -128,6 +128,24 @@ impl Reactor {
         });
     }
 
+    /// The process that made it, if this is another one: a child, which shares its descriptors and must not use them.
+    pub fn owner_elsewhere(&self) -> Option<u32> {
+        let owner = self.inner().process;
+        (owner != process::id()).then_some(owner)
+    }
+
+    /// # Errors
+    /// In a child of the process that made it.
+    pub(crate) fn check_process(&self, what: &str) -> io::Result<()> {
+        match self.owner_elsewhere() {
+            None => Ok(()),
+            Some(owner) => {
+                let forked = "which this one was forked from";
+                Err(io::Error::other(format!("the {what} belongs to process {owner}, {forked}")))
+            }
+        }
+    }
+
     /// Ends the runtime although clones of this exist, and drops its tasks: before the end of the process. No thread may begin to wait.
     /// One that drives now is waited for, up to `patience`; if it goes on, nothing is dropped.
     pub fn shut_down(&self, patience: Duration) {
@@ -150,8 +168,6 @@ impl Reactor {
         // What the future starts, waits for or drops belongs to the runtime.
         let _entered = self.enter();
         let mut future = pin!(future);
-        // A child of the process that made the runtime shares its descriptors, and must not use them.
-        let may_lead = may_lead && inner.process == process::id();
         if may_lead && let Some(lead) = inner.turns.lead() {
             return inner.drive(lead, deadline, future);
         }

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
+use std::mem;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -31,6 +32,8 @@ use crate::sync::{Mutex, MutexGuard, lock};
 /// Clones share the connection, and its deadlines. One thread may read while another writes. Of two that read, or write, the second
 /// waits until the first has returned, and only then its deadline begins; if it may not wait, it returns
 /// [`io::ErrorKind::WouldBlock`]. So let one thread read, and one write.
+///
+/// A stream belongs to the process that made it. In a child forked from that, reads and writes fail, and dropping it does nothing.
 #[derive(Debug)]
 pub struct Stream {
     shared: Arc<Shared>,
@@ -195,6 +198,7 @@ impl Shared {
         readiness: &Readiness,
         mut step: impl FnMut(&mut H, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> io::Result<T> {
+        self.reactor.check_process("connection")?;
         let settings = *self.settings();
         let mut half = turn(half, settings, readiness)?;
         let mut step = |cx: &mut Context<'_>| step(&mut half, cx);
@@ -252,6 +256,7 @@ impl Shared {
 
     /// Delivers what was written, and disconnects. The connection's own deadlines end it.
     fn close(&self) -> io::Result<()> {
+        self.reactor.check_process("connection")?;
         let mut writer = lock(&self.writer);
         let closed = self.reactor.call_until(None, poll_fn(|cx| Pin::new(&mut *writer).poll_shutdown(cx)));
         closed.unwrap_or(Ok(()))
@@ -289,6 +294,15 @@ impl Shut {
         // The waker first: a thread that sets it after the look wakes this one.
         *lock(&self.waiting) = Some(cx.waker().clone());
         if self.set.load(Ordering::SeqCst) { Poll::Ready(None) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // Dropping a child's copy would end its parent's connection: both have the same kernel objects.
+        if self.shared.reactor.owner_elsewhere().is_some() {
+            mem::forget(Arc::clone(&self.shared));
+        }
     }
 }
 
