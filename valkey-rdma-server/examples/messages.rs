@@ -12,7 +12,8 @@ pub(crate) struct Messages(Mutex<HashMap<Bytes, Channel>>);
 
 #[derive(Default)]
 struct Channel {
-    subscribers: Vec<Pusher>,
+    /// By the number of their connections.
+    subscribers: HashMap<u64, Pusher>,
     /// The latest message.
     latest: watch::Sender<Bytes>,
 }
@@ -20,7 +21,6 @@ struct Channel {
 #[derive(Default)]
 pub(crate) struct Session {
     is_logged_in: bool,
-    subscriptions: i64,
 }
 
 impl Handler for Messages {
@@ -30,15 +30,16 @@ impl Handler for Messages {
         Session::default()
     }
 
-    async fn call(&self, peer: &mut Peer, session: &mut Session, command: Command) -> Result<Reply, Reply> {
+    async fn call(&self, peer: &mut Peer, _session: &mut Session, command: Command) -> Result<Reply, Reply> {
         if command.is("SUBSCRIBE") {
             let [_] = command.exactly()?;
-            session.subscriptions += 1;
+            let name = kept(&command)?;
+            let mut channels = self.channels();
+            channel(&mut channels, &name)?.subscribers.insert(peer.id(), peer.pusher());
             // It waits for messages and sends nothing.
             peer.set_never_idle(true);
-            let name = kept(&command)?;
-            self.channels().entry(name.clone()).or_default().subscribers.push(peer.pusher());
-            let words = [Reply::bulk("subscribe"), Reply::Bulk(name), Reply::from(session.subscriptions)];
+            let subscribed = channels.values().filter(|one| one.subscribers.contains_key(&peer.id())).count();
+            let words = [Reply::bulk("subscribe"), Reply::Bulk(name), Reply::from(subscribed as i64)];
             return Ok(Reply::Push(words.into()));
         }
         if command.is("PUBLISH") {
@@ -47,7 +48,7 @@ impl Handler for Messages {
         }
         if command.is("NEXT") {
             let [_] = command.exactly()?;
-            let mut latest = self.channels().entry(kept(&command)?).or_default().latest.subscribe();
+            let mut latest = channel(&mut self.channels(), &kept(&command)?)?.latest.subscribe();
             return tokio::select! {
                 _ = latest.changed() => Ok(Reply::Bulk(latest.borrow().clone())),
                 () = peer.stopping() => Err(Reply::error("UNBLOCKED the server is shutting down")),
@@ -66,10 +67,9 @@ impl Handler for Messages {
             if (&user[..], &password[..]) != (b"ada", b"lovelace") {
                 return Some(Reply::error("WRONGPASS invalid username-password pair or user is disabled."));
             }
-            session.is_logged_in = true;
-            if command.is("AUTH") {
-                return Some(Reply::OK);
-            }
+            let reply = if command.is("AUTH") { Some(Reply::OK) } else { answer_basic(peer, &rest) };
+            session.is_logged_in = !matches!(reply, Some(Reply::Error(_)));
+            return reply;
         }
         if session.is_logged_in || command.is("QUIT") || command.is("RESET") {
             return answer_basic(peer, &rest);
@@ -77,7 +77,8 @@ impl Handler for Messages {
         Some(Reply::error("NOAUTH Authentication required."))
     }
 
-    fn reset(&self, _peer: &mut Peer, session: &mut Session) {
+    fn reset(&self, peer: &mut Peer, session: &mut Session) {
+        self.channels().values_mut().for_each(|channel| drop(channel.subscribers.remove(&peer.id())));
         *session = Session::default();
     }
 
@@ -99,17 +100,30 @@ impl Messages {
         let Some(channel) = channels.get_mut(&name) else { return 0 };
         let message = [&b"message"[..], &name, text].map(|word| Reply::bulk(word.to_vec()));
         // A connection that has ended takes none.
-        channel.subscribers.retain(|pusher| pusher.push(Reply::Push(message.to_vec())));
+        channel.subscribers.retain(|_, pusher| pusher.push(Reply::Push(message.to_vec())));
         let waiting = channel.latest.receiver_count();
         channel.latest.send_replace(Bytes::copy_from_slice(text));
         let count = channel.subscribers.len() + waiting;
         if channel.subscribers.is_empty() {
-            // Who waits has its message, although the channel is gone.
+            // Commands that wait have their message, although the channel is gone.
             channels.remove(&name);
         }
         i64::try_from(count).unwrap_or(i64::MAX)
     }
 }
+
+/// A channel, which is made if it is not there. As names come from clients, there is a most.
+fn channel<'a>(channels: &'a mut HashMap<Bytes, Channel>, name: &Bytes) -> Result<&'a mut Channel, Reply> {
+    if channels.len() >= MOST_CHANNELS && !channels.contains_key(name) {
+        channels.retain(|_, one| !one.subscribers.is_empty() || one.latest.receiver_count() > 0);
+        if channels.len() >= MOST_CHANNELS {
+            return Err(Reply::error("ERR there are too many channels"));
+        }
+    }
+    Ok(channels.entry(name.clone()).or_default())
+}
+
+const MOST_CHANNELS: usize = 1000;
 
 /// The first argument, to be stored.
 fn kept(command: &Command) -> Result<Bytes, Reply> {

@@ -46,7 +46,8 @@ pub trait Handler: Send + Sync + 'static {
     fn session(&self, peer: &Peer) -> Self::Session;
 
     /// Runs one command and returns its reply. `Err` is a reply too, so that `?` works: an own error type needs
-    /// `impl From<MyError> for Reply`. [`Command`] has checks of arguments whose errors are Valkey's.
+    /// `impl From<MyError> for Reply`. [`Command`] has checks of arguments whose errors are Valkey's. A command named `POST` or `Host:`
+    /// does not get here: the server closes the connection, because an HTTP request begins with these words.
     ///
     /// Commands of one connection run one after the other, in the order sent; those of different connections run
     /// concurrently. While the future is pending, the server sends the replies before it and receives the commands after

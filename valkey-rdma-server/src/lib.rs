@@ -30,8 +30,8 @@
 //!
 //! - `examples/counter.rs` is a whole server with a command and state, over TCP and RDMA. `examples/messages.rs` has users of its own
 //!   (`AUTH` and `HELLO ... AUTH`), subscribers, a command that waits, `INFO` and an orderly end.
-//! - [`Limits`] bound what one client may use, and how many clients there are. The defaults are Valkey's. No limit is on the memory of
-//!   all clients together, except what their RDMA connections pin ([`TransportConfig::max_pinned_bytes`]): with untrusted clients,
+//! - [`Limits`] bound what one client may use, and how many clients there are. The defaults are Valkey's. The memory of all
+//!   clients together has no limit, except what their RDMA connections pin ([`TransportConfig::max_pinned_bytes`]): with untrusted clients,
 //!   choose [`Limits`] whose sum over all connections fits into memory.
 //! - A handler sees whole commands and returns whole replies: there is no streaming. An argument is received into memory, up to
 //!   [`Limits::max_argument_len`], before [`Handler::call`] runs.

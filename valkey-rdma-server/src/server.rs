@@ -116,7 +116,7 @@ impl Server {
         drop(self.host);
         let left = self.drain_timeout.saturating_sub(begun.elapsed()).max(THREADS_END);
         if timeout(left, self.threads.join()).await.is_err() {
-            warn!(timeout = ?self.drain_timeout, "threads did not end in time: the handler keeps them");
+            warn!(timeout = ?left, "threads did not end in time: the handler keeps them");
         }
     }
 

@@ -24,6 +24,8 @@ async fn users_log_in_subscribe_and_wait_until_the_end() {
             ("HELLO 3", noauth),
             ("AUTH lovelace", wrong),
             ("HELLO 3 AUTH ada babbage", wrong),
+            ("HELLO 9 AUTH ada lovelace", "-NOPROTO unsupported protocol version\r\n"),
+            ("PING", noauth),
             ("AUTH ada lovelace", "+OK\r\n"),
             ("RESET", "+RESET\r\n"),
             ("PUBLISH news x", noauth),
@@ -37,9 +39,17 @@ async fn users_log_in_subscribe_and_wait_until_the_end() {
     subscriber
         .dialogue(&[
             ("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n"),
+            ("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n"),
             ("INFO", "$24\r\n# Messages\r\nchannels:1\r\n\r\n"),
         ])
         .await;
+    waiting
+        .dialogue(&[
+            ("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n"),
+            ("RESET", "+RESET\r\n"),
+        ])
+        .await;
+    waiting.dialogue(&[("AUTH ada lovelace", "+OK\r\n")]).await;
     waiting.dialogue(&[("PUBLISH news hi", ":1\r\n"), ("PUBLISH other hi", ":0\r\n")]).await;
     subscriber.expect("*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$2\r\nhi\r\n").await;
     waiting.send("NEXT news\r\n").await;
