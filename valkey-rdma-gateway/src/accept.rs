@@ -52,7 +52,10 @@ pub(crate) async fn accept(
         if core.is_full() {
             metrics.refused.add(1);
             report_refusal(&core, &accepted.peer);
-            let permit = core.refusing.clone().acquire_owned().await;
+            let permit = tokio::select! {
+                () = close.cancelled() => return,
+                permit = core.refusing.clone().acquire_owned() => permit,
+            };
             sessions.spawn(held(permit, refuse(accepted)));
             continue;
         }
@@ -100,3 +103,41 @@ const FAILURES: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a refusal may take.
 const REFUSAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::activation::Activation;
+    use crate::limits::Limits;
+    use crate::listen::Listen;
+    use crate::pool::{Origin, Pool};
+
+    #[tokio::test]
+    async fn a_listener_closes_while_a_client_waits_for_its_refusal() {
+        let limits = Limits { clients: 0, ..Limits::default() };
+        let core = Arc::new(Core::new(limits.clone()));
+        let servers = vec!["valkey://127.0.0.1:1".to_owned()];
+        let origin = Origin { servers, cluster: false, user: None, password_file: None };
+        let pool = Arc::new(Pool::new(origin, None, &limits, 2, core.clone()).unwrap());
+        let metrics = pool.server.metrics.clone();
+        let (_changes, route) = watch::channel(Arc::new(Route { pool, share: Share::Auto }));
+        let path = std::env::temp_dir().join(format!("vrg-accept-{}.sock", std::process::id()));
+        let bound = Bound::bind(&Listen::Unix(path.clone()), &mut Activation::default()).await.unwrap();
+        let refusing = core.refusing.clone();
+        let all = u32::try_from(refusing.available_permits()).unwrap();
+        let _all = refusing.acquire_many(all).await.unwrap();
+        let close = CancellationToken::new();
+        let accepting = tokio::spawn(accept(bound, core, route, TaskTracker::new(), close.clone()));
+        let _client = UnixStream::connect(&path).await.unwrap();
+        while metrics.refused.get() == 0 {
+            tokio::task::yield_now().await;
+        }
+        close.cancel();
+        timeout(PATIENCE, accepting).await.expect("the listener has closed").unwrap();
+    }
+
+    /// Only a failing test waits for it.
+    const PATIENCE: Duration = Duration::from_secs(60);
+}

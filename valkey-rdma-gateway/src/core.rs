@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 
 use crate::clients::Clients;
+use crate::descriptors::Budget;
 use crate::limits::Limits;
 use crate::refusal_log::RefusalLog;
 use crate::seldom::Seldom;
@@ -23,19 +24,21 @@ pub(crate) struct Core {
     pub(crate) clients: Arc<Clients>,
     /// Shared with the task of each client, from its accept to its end.
     pub(crate) places: Arc<()>,
-    /// How many clients the limit of open files allows.
-    pub(crate) affordable: AtomicUsize,
+    /// What the limit of open files leaves for clients and servers.
+    budget: RwLock<Budget>,
+    /// File descriptors that connections to all servers may need, also to those that only clients from before a reload use.
+    pub(crate) of_servers: AtomicUsize,
     /// Held by each client that is being refused: these take descriptors too.
     pub(crate) refusing: Arc<Semaphore>,
-    /// Which clients that are refused are logged.
+    /// Limits the log lines about clients that are refused.
     pub(crate) refused_clients: Seldom,
     /// Bytes of replies that all clients together have not read.
     pub(crate) unread: Arc<AtomicUsize>,
     /// Bytes of commands that wait for their replies on shared connections.
     pub(crate) queued: Arc<AtomicUsize>,
-    /// Which refused logins of clients are logged.
+    /// Limits the log lines about refused logins of clients.
     pub(crate) refused_logins: Seldom,
-    /// Which refused commands are logged.
+    /// Limits the log lines about refused commands.
     pub(crate) refusals: RefusalLog,
 }
 
@@ -49,7 +52,8 @@ impl Core {
             services: Services::default(),
             clients: Arc::default(),
             places: Arc::default(),
-            affordable: AtomicUsize::new(usize::MAX),
+            budget: RwLock::new(Budget::new(None, &[], 0, false)),
+            of_servers: AtomicUsize::new(0),
             refusing: Arc::new(Semaphore::new(REFUSING)),
             refused_clients: Seldom::every(APART),
             unread: Arc::default(),
@@ -65,7 +69,13 @@ impl Core {
 
     /// How many clients there may be at once.
     pub(crate) fn most_clients(&self) -> usize {
-        self.limits().clients.min(self.affordable.load(Ordering::Relaxed))
+        self.limits().clients.min(self.affordable_clients())
+    }
+
+    /// How many clients the limit of open files allows, beside the servers that there are now.
+    pub(crate) fn affordable_clients(&self) -> usize {
+        let budget = self.budget.read().unwrap_or_else(PoisonError::into_inner);
+        budget.clients(self.of_servers.load(Ordering::Relaxed))
     }
 
     /// Whether there are as many clients as there may be. One share of the places is this one's own.
@@ -73,7 +83,8 @@ impl Core {
         Arc::strong_count(&self.places) > self.most_clients()
     }
 
-    pub(crate) fn set_limits(&self, limits: Limits) {
+    pub(crate) fn set_limits(&self, limits: Limits, budget: Budget) {
+        *self.budget.write().unwrap_or_else(PoisonError::into_inner) = budget;
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
     }
 }

@@ -19,6 +19,7 @@ pub(crate) fn of_connection(server: &Endpoint) -> usize {
 }
 
 /// What is left for clients and for connections to servers.
+#[derive(Clone, Copy)]
 pub(crate) struct Budget {
     limit: usize,
     left: usize,
@@ -51,9 +52,11 @@ impl Budget {
         limits.upstreams.min(most.max(2))
     }
 
-    /// Clients that there may be at once, beside connections to servers that take this many descriptors.
+    /// Clients that there may be at once, beside connections to servers that take this many descriptors. Servers of a former
+    /// configuration may be among them: clients have at least half of what is left.
     pub(crate) fn clients(&self, of_servers: usize) -> usize {
-        (self.left.saturating_sub(of_servers) / self.of_client).max(1)
+        let most = self.left.saturating_sub(of_servers).max(self.left / 2);
+        (most / self.of_client).max(1)
     }
 
     /// A text for the log, if there may be fewer clients, or fewer connections to each server, than the limits say.

@@ -13,7 +13,7 @@ pub enum GatewayError {
     /// An address to listen on has another form.
     #[error("cannot listen on \"{text}\": use unix:PATH, tcp:ADDR:PORT or rdma:ADDR:PORT")]
     BadListen {
-        /// The address as given.
+        /// The address, without what stands before an `@`: it may be the login of a URL.
         text: String,
     },
     /// The operating system refused an address.

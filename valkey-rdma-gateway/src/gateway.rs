@@ -163,7 +163,7 @@ impl Gateway {
             _ => None,
         };
 
-        self.core.set_limits(config.limits.clone());
+        self.core.set_limits(config.limits.clone(), budget);
         for pool in &current {
             for change in pool.unapplied(&config.limits) {
                 warn!(server = %pool.server.endpoint(), "{change}");
@@ -172,12 +172,6 @@ impl Gateway {
         logins.iter().for_each(|(pool, login)| pool.set_login(login));
         drop(pools);
         self.replace_pools(current);
-        let of_servers = lock(&self.pools).all().iter().map(|pool| pool.server.descriptors()).sum();
-        let clients = budget.clients(of_servers);
-        self.core.affordable.store(clients, Ordering::Relaxed);
-        if let Some(shortage) = budget.shortage(&config.limits, clients, upstreams) {
-            warn!("{shortage}");
-        }
         self.listeners.retain(|listener| {
             let kept = planned.iter().any(|(listen, _, _)| *listen == listener.configured);
             if !kept {
@@ -196,6 +190,11 @@ impl Gateway {
             }
         }
         self.retire_former();
+        // Servers that no client uses are gone now.
+        let clients = self.core.affordable_clients();
+        if let Some(shortage) = budget.shortage(&config.limits, clients, upstreams) {
+            warn!("{shortage}");
+        }
         if config.metrics.is_none() || http.is_some() {
             self.http.take().into_iter().for_each(|(_, close)| close.cancel());
         }

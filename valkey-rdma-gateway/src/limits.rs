@@ -11,8 +11,8 @@ use serde::Deserialize;
 pub struct Limits {
     /// Local clients at once. Default 10 000; fewer if this process may open too few files. One more gets `-ERR max number of clients reached` and is closed.
     pub clients: usize,
-    /// Connections to the server at once, shared and private ones together, per server. Default 256. Clients that need one more
-    /// get the error `NOUPSTREAM`.
+    /// Connections to the server at once, shared and private ones together, per server. Default 256; fewer if this process may open
+    /// too few files. Clients that need one more get the error `NOUPSTREAM`.
     pub upstreams: usize,
     /// Bytes of pinned memory that the connections to one RDMA server may take together. Default 1 GiB: this lowers
     /// [`upstreams`](Self::upstreams) if that many connections need more.

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener, TransportError};
 
 use crate::activation::Activation;
-use crate::error::GatewayError;
+use crate::error::{GatewayError, without_login};
 
 /// An address that local clients connect to: `unix:PATH`, `tcp:ADDR:PORT` or `rdma:ADDR:PORT`. With cargo feature `emulated` also
 /// `emulated:ADDR:PORT`.
@@ -37,7 +37,7 @@ impl FromStr for Listen {
     type Err = GatewayError;
 
     fn from_str(text: &str) -> Result<Self, GatewayError> {
-        let bad = || GatewayError::BadListen { text: text.to_owned() };
+        let bad = || GatewayError::BadListen { text: without_login(text).to_owned() };
         let (kind, address) = text.split_once(':').ok_or_else(bad)?;
         let socket = || address.parse::<SocketAddr>().map_err(|_| bad());
         match kind {

@@ -4,6 +4,7 @@ mod newcomers;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -140,6 +141,7 @@ impl Pool {
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }.into();
         let upstreams = Arc::new(Upstreams::new(server.clone(), core.clone()));
         let (shared, probe) = (Mutex::default(), Probe::default());
+        core.of_servers.fetch_add(server.descriptors(), Ordering::Relaxed);
         Ok(Self { origin, address, fixed, server, cluster, upstreams, core, shared, probe })
     }
 
@@ -246,6 +248,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.all_shared().iter().for_each(|shared| shared.forget());
+        self.core.of_servers.fetch_sub(self.server.descriptors(), Ordering::Relaxed);
     }
 }
 

@@ -164,7 +164,12 @@ impl Server {
 
     /// Whether there may be another private connection: some are left for shared ones.
     pub(crate) fn has_room(&self) -> bool {
-        self.permits.available_permits() > reserved(self.permitted)
+        self.has_room_without(0)
+    }
+
+    /// The same, if this many of the connections ended.
+    pub(crate) fn has_room_without(&self, unused: usize) -> bool {
+        self.permits.available_permits() + unused > reserved(self.permitted)
     }
 
     /// The right to make one more connection.
@@ -180,14 +185,15 @@ impl Server {
         ))
     }
 
-    /// Connects and logs in, and counts that. Connections that check logins do not log in.
+    /// Connects and logs in by right of this permit, and counts that. Connections that check logins do not log in.
     pub(crate) async fn open(
         &self,
+        permit: OwnedSemaphorePermit,
         key: &Key,
         identity: &Identity,
         name: Option<&str>,
     ) -> Result<Upstream, OpenError> {
-        let connected = self.connect(self.permit()?, key, identity, name, false).await;
+        let connected = self.connect(permit, key, identity, name, false).await;
         let mut opened = connected.map(|(upstream, _)| upstream);
         match &mut opened {
             Ok(upstream) => {

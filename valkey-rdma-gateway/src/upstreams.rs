@@ -27,9 +27,9 @@ pub(crate) struct Upstreams {
     shared: Mutex<Vec<Weak<dyn GivesWay>>>,
     /// The last attempt to make a connection for a client of its own failed.
     is_missed: AtomicBool,
-    /// Which losses of such connections are logged.
+    /// Limits the log lines about losses of such connections.
     losses: Seldom,
-    /// Which clients that find no room are logged.
+    /// Limits the log lines about clients that find no room.
     full: Seldom,
 }
 
@@ -78,16 +78,13 @@ impl Upstreams {
         identity: &Identity,
         name: Option<&str>,
     ) -> Result<Upstream, OpenError> {
-        let opened = self.server.open(key, identity, name).await;
-        let Err(error) = &opened else { return opened };
-        let is_server_full = error.is_server_full();
-        if error.is_refusal() && !is_server_full || !self.make_room().await {
+        let opened = self.server.open(self.place().await?, key, identity, name).await;
+        let is_server_full = opened.as_ref().is_err_and(OpenError::is_server_full);
+        if !is_server_full || !self.make_room().await {
             return opened;
         }
-        if is_server_full {
-            sleep(LEAVING).await;
-        }
-        self.server.open(key, identity, name).await
+        sleep(LEAVING).await;
+        self.server.open(self.place().await?, key, identity, name).await
     }
 
     /// Same, for one client. Each client of an outage fails once more: only the first failure is logged.
@@ -128,8 +125,8 @@ impl Upstreams {
             }
         }
         while !self.server.has_room() {
-            // An idle connection of another user may be in the way.
-            if !self.make_room().await {
+            // Connections that nothing uses may be in the way: they end only if that makes room.
+            if !self.server.has_room_without(self.unused()) || !self.make_room().await {
                 return Err(self.report_no_room());
             }
         }
@@ -160,14 +157,17 @@ impl Upstreams {
         unready.map_or(Ok(()), Err)
     }
 
-    /// The right to make one more connection, in place of an idle one if there may be no more.
+    /// The right to make one more connection, in place of an idle one if there may be no more. That there is none is logged.
     pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit, OpenError> {
+        self.place().await.map_err(|_| self.report_no_room())
+    }
+
+    /// The same, without a line in the log.
+    async fn place(&self) -> Result<OwnedSemaphorePermit, OpenError> {
         loop {
-            if let Ok(permit) = self.server.permit() {
-                return Ok(permit);
-            }
-            if !self.make_room().await {
-                return Err(self.report_no_room());
+            match self.server.permit() {
+                Err(_) if self.make_room().await => {}
+                permit => return permit,
             }
         }
     }
@@ -179,6 +179,13 @@ impl Upstreams {
             warn!(%error, unlogged, "a client finds no connection");
         }
         error
+    }
+
+    /// How many connections nothing uses.
+    fn unused(&self) -> usize {
+        let shared: Vec<_> = lock(&self.shared).iter().filter_map(Weak::upgrade).collect();
+        let shared = shared.iter().filter(|shared| shared.unused_since().is_some()).count();
+        shared + lock(&self.idle).by_key.values().map(Vec::len).sum::<usize>()
     }
 
     /// Ends the connection that was unused for longest. `false` if all are used.

@@ -50,6 +50,10 @@ fn mistakes_are_named() {
             "password_file \"/no/file\": No such file",
         ),
         ("[[route]]\nlisten = \"valkey://user:secret@x\"", "line 2: listen: a value is not of the kind"),
+        (
+            "[[route]]\nlisten = [\"tcp://user:secret@x\", \"tcp:1\"]\nserver = \"valkey://x\"",
+            "cannot listen on \"tcp:1\"",
+        ),
         (&route("server = [\n\"valkey://a:secret@x?timeout=5s\" \"valkey://y\"]"), "line 4: "),
         (&route("server = [\n\"valkey://a:secret@x?timeout=5s\", 7]"), "line "),
         (

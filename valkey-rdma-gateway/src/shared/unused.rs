@@ -16,7 +16,7 @@ impl Shared {
         self.users() == 0 && queue.close()
     }
 
-    /// Has the task look at a queue that was closed.
+    /// Wakes the task, which then sees that the queue is closed.
     fn wake(&self) {
         let task = self.queue().take_task();
         task.into_iter().for_each(Waker::wake);

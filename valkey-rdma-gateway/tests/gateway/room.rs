@@ -65,3 +65,36 @@ async fn the_connection_that_was_unused_for_longest_goes_first() {
     let kept = [1, 2, 3, 7].map(has);
     assert_eq!(kept, [true, true, false, true], "{info}");
 }
+
+#[tokio::test]
+async fn unused_connections_stay_if_all_of_them_are_too_few_for_a_private_one() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = in_front_of(&url, |limits| limits.upstreams = 4).await;
+    let mut clients = Vec::new();
+    for database in [0, 1, 2, 3] {
+        clients.push(in_database(&gateway, database).await);
+    }
+    drop(clients.pop());
+    gateway.until("gateway_clients", |count| count == 4).await;
+    // One place is kept for shared connections, so that a private one would need two.
+    let refused = clients[1].say("WATCH k").await;
+    assert!(refused.starts_with("-NOUPSTREAM "), "{refused}");
+    let info = clients[0].say("INFO gateway").await;
+    assert!(info.contains("db=3 "), "{info}");
+}
+
+#[tokio::test]
+async fn unused_connections_stay_if_the_server_cannot_be_reached() {
+    let mock = Mock::new();
+    // Over TCP, the loss of a connection is noticed at once.
+    mock.on("SELECT").with("5").drop_connection();
+    let (_server, _, url) = mock_with(mock).await;
+    let gateway = in_front_of(&url, |limits| limits.offline_ms = 100).await;
+    all_used(&gateway).await;
+    let mut client = gateway.client().await;
+    let refused = client.say("SELECT 5").await;
+    assert!(refused.starts_with("-NOUPSTREAM "), "{refused}");
+    let info = gateway.client().await.say("INFO gateway").await;
+    let kept = [0, 1, 2, 3].map(|database| info.contains(&format!("db={database} ")));
+    assert_eq!(kept, [true; 4], "{info}");
+}

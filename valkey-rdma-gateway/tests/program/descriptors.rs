@@ -8,7 +8,7 @@ use tokio::net::{TcpSocket, UnixStream};
 use valkey_rdma_mock::{Mock, Server};
 use valkey_rdma_testkit::{Child, Signal};
 
-use crate::support::{Client, PATIENCE, encode, get, mock_with, socket_path, text, until_health};
+use crate::support::{Client, PATIENCE, encode, get, mock_with, socket_path, text, until, until_health};
 
 /// Bound, so that nothing else takes the port; the returned socket does not listen.
 fn reserved() -> (TcpSocket, SocketAddr) {
@@ -19,17 +19,22 @@ fn reserved() -> (TcpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// The program with these limits of open files, in front of this server.
-fn limited(limits: &str, server: SocketAddr, metrics: SocketAddr) -> (Child, PathBuf) {
-    let socket = socket_path();
+/// The program with these limits of open files.
+fn with_limits(limits: &str, arguments: &[&str]) -> Child {
     let mut command = Command::new("sh");
     let program = env!("CARGO_BIN_EXE_valkey-rdma-gateway");
-    command.args(["-c", &format!("{limits}; exec \"$@\""), "sh", program]);
-    command.args(["--listen", &format!("unix:{}", socket.display())]);
-    command.args(["--server", &format!("valkey://{server}"), "--metrics", &metrics.to_string()]);
+    command.args(["-c", &format!("{limits}; exec \"$@\""), "sh", program]).args(arguments);
     let child = Child::start(&mut command).unwrap();
     child.line_with("ready ", PATIENCE).unwrap();
-    (child, socket)
+    child
+}
+
+/// The same, in front of this server.
+fn limited(limits: &str, server: SocketAddr, metrics: SocketAddr) -> (Child, PathBuf) {
+    let socket = socket_path();
+    let (listen, server) = (format!("unix:{}", socket.display()), format!("valkey://{server}"));
+    let arguments = ["--listen", &listen, "--server", &server, "--metrics", &metrics.to_string()];
+    (with_limits(limits, &arguments), socket)
 }
 
 /// Connects this many clients, each with a command. Returns those that were served.
@@ -81,4 +86,29 @@ async fn the_soft_limit_of_open_files_is_raised() {
     let (_child, socket) = limited("ulimit -S -n 64 && ulimit -H -n 400", server, metrics);
     assert_eq!(served(&socket, 80).await.len(), 80);
     assert!(get(metrics, "/metrics").await.contains("\nprocess_max_fds 400\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_have_their_places_after_a_reload_to_another_server() {
+    let (former, current) = (mock_with(Mock::new()).await, mock_with(Mock::new()).await);
+    let (_held, metrics) = reserved();
+    let (socket, file) = (socket_path(), socket_path().with_extension("toml"));
+    let listen = format!("listen = [\"unix:{}\"]", socket.display());
+    let lead_to = |url: &str| {
+        let route = format!("metrics = \"{metrics}\"\n[[route]]\n{listen}\nserver = \"{url}\"\n");
+        std::fs::write(&file, route).unwrap();
+    };
+    lead_to(&former.2);
+    let child = with_limits("ulimit -n 82", &["--config", file.to_str().unwrap()]);
+    // 31 are left for clients and servers, of which 15 are for each server.
+    until(metrics, "/metrics", "\nvalkey_rdma_gateway_clients_limit 16\n").await;
+    let stays = served(&socket, 1).await;
+    lead_to(&current.2);
+    child.signal(Signal::HUP);
+    // Half, beside two servers.
+    until(metrics, "/metrics", "\nvalkey_rdma_gateway_clients_limit 15\n").await;
+    assert_eq!(served(&socket, 1).await.len(), 1);
+    drop(stays);
+    until(metrics, "/metrics", "\nvalkey_rdma_gateway_clients_limit 16\n").await;
+    std::fs::remove_file(&file).unwrap();
 }
