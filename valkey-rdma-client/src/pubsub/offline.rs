@@ -6,6 +6,8 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, warn};
 
+use super::outage::Outage;
+use super::request::SubscriptionRequest;
 use super::silence::SilenceCheck;
 use super::task::{MAX_PENDING, Pending, Task};
 use crate::connection::Registration;
@@ -27,6 +29,7 @@ impl Task {
     /// Notes that the connection is lost. Changes that were sent on it wait for the next one.
     pub(super) fn disconnected(&mut self, cause: &Arc<LostCause>) {
         self.shared.disconnected(LostConnection::without_command(self.shared.peer.clone(), cause.clone()));
+        self.outage = Some(Outage::new());
         self.lost = self.raw.abandon();
         self.lost.iter().for_each(Registration::set_reconnecting);
         self.resubscribing = 0;
@@ -57,6 +60,9 @@ impl Task {
                     if let Some(why) = self.shared.connected(&raw) {
                         // Their callers may have been given the reason already.
                         self.fail(Pending::is_late, &why);
+                        if let Some(outage) = &mut self.outage {
+                            outage.ended(why);
+                        }
                     }
                     self.lost = None;
                     self.silence = SilenceCheck::new(&raw, &connector.config);
@@ -93,9 +99,7 @@ impl Task {
                 done = &mut work => return Some(done),
                 () = self.outbox.flush_until_dropped() => return None,
                 order = self.orders.recv(), if self.pending.len() < MAX_PENDING => {
-                    let offline_deadline = self.offline_deadline();
-                    let mut pending = self.note(order?);
-                    pending.offline_deadline = offline_deadline;
+                    let pending = self.wait(order?);
                     self.pending.push_back(pending);
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -105,6 +109,19 @@ impl Task {
                 }
             }
         }
+    }
+
+    /// Notes a change that waits for a connection.
+    fn wait(&mut self, order: SubscriptionRequest) -> Pending {
+        let mut pending = self.note(order);
+        // Its caller learned before the outage that it stays requested.
+        let outage = self.outage.as_ref().zip(pending.deadline);
+        if outage.is_some_and(|(outage, deadline)| outage.began_after(deadline)) {
+            pending.deadline = None;
+        } else {
+            pending.offline_deadline = self.offline_deadline();
+        }
+        pending
     }
 
     /// Fails changes that wait for a connection, and forgets them.
