@@ -47,7 +47,6 @@ impl Task {
     pub(super) async fn reconnect(&mut self, first: u32) -> bool {
         let connector = self.connector.clone();
         let Some(backoff) = connector.config.reconnect else { return false };
-        let mut logged = String::new();
         for attempt in first.. {
             if self.wait_offline(sleep(backoff.wait(attempt))).await.is_none() {
                 return false;
@@ -71,11 +70,10 @@ impl Task {
                 }
                 Err(error) => {
                     let text = format!("{error:#}");
-                    if text == logged {
-                        debug!(error = %text, attempt, "not connected");
-                    } else {
+                    if self.outage.as_mut().is_some_and(|outage| outage.warns(&text)) {
                         warn!(peer = %self.shared.peer, error = %text, "subscriptions not restored yet");
-                        logged = text;
+                    } else {
+                        debug!(error = %text, attempt, "not connected");
                     }
                     let refuses_login = error.refuses_login();
                     let why = Error::from(error);
