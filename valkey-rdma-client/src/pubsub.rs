@@ -18,6 +18,7 @@ use crate::sync::{Mutex, lock};
 
 mod names;
 mod offline;
+mod outage;
 mod outbox;
 mod request;
 mod silence;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, warn};
 
+use super::outage::Outage;
+use super::request::SubscriptionRequest;
 use super::silence::SilenceCheck;
 use super::task::{MAX_PENDING, Pending, Task};
 use crate::connection::Registration;
@@ -27,6 +29,7 @@ impl Task {
     /// Notes that the connection is lost. Changes that were sent on it wait for the next one.
     pub(super) fn disconnected(&mut self, cause: &Arc<LostCause>) {
         self.shared.disconnected(LostConnection::without_command(self.shared.peer.clone(), cause.clone()));
+        self.outage = Some(Outage::new());
         self.lost = self.raw.abandon();
         self.lost.iter().for_each(Registration::set_reconnecting);
         self.resubscribing = 0;
@@ -44,7 +47,6 @@ impl Task {
     pub(super) async fn reconnect(&mut self, first: u32) -> bool {
         let connector = self.connector.clone();
         let Some(backoff) = connector.config.reconnect else { return false };
-        let mut logged = String::new();
         for attempt in first.. {
             if self.wait_offline(sleep(backoff.wait(attempt))).await.is_none() {
                 return false;
@@ -57,6 +59,9 @@ impl Task {
                     if let Some(why) = self.shared.connected(&raw) {
                         // Their callers may have been given the reason already.
                         self.fail(Pending::is_late, &why);
+                        if let Some(outage) = &mut self.outage {
+                            outage.ended(why);
+                        }
                     }
                     self.lost = None;
                     self.silence = SilenceCheck::new(&raw, &connector.config);
@@ -65,11 +70,10 @@ impl Task {
                 }
                 Err(error) => {
                     let text = format!("{error:#}");
-                    if text == logged {
-                        debug!(error = %text, attempt, "not connected");
-                    } else {
+                    if self.outage.as_mut().is_some_and(|outage| outage.warns(&text)) {
                         warn!(peer = %self.shared.peer, error = %text, "subscriptions not restored yet");
-                        logged = text;
+                    } else {
+                        debug!(error = %text, attempt, "not connected");
                     }
                     let refuses_login = error.refuses_login();
                     let why = Error::from(error);
@@ -93,9 +97,7 @@ impl Task {
                 done = &mut work => return Some(done),
                 () = self.outbox.flush_until_dropped() => return None,
                 order = self.orders.recv(), if self.pending.len() < MAX_PENDING => {
-                    let offline_deadline = self.offline_deadline();
-                    let mut pending = self.note(order?);
-                    pending.offline_deadline = offline_deadline;
+                    let pending = self.wait(order?);
                     self.pending.push_back(pending);
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -105,6 +107,19 @@ impl Task {
                 }
             }
         }
+    }
+
+    /// Notes a change that waits for a connection.
+    fn wait(&mut self, order: SubscriptionRequest) -> Pending {
+        let mut pending = self.note(order);
+        // Its caller learned before the outage that it stays requested.
+        let outage = self.outage.as_ref().zip(pending.deadline);
+        if outage.is_some_and(|(outage, deadline)| outage.began_after(deadline)) {
+            pending.deadline = None;
+        } else {
+            pending.offline_deadline = self.offline_deadline();
+        }
+        pending
     }
 
     /// Fails changes that wait for a connection, and forgets them.

@@ -11,8 +11,9 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 use valkey_rdma_resp::{ServerError, Value};
 
+use super::outage::Outage;
 use super::outbox::Outbox;
-use super::request::{SubscriptionRequest, unconfirmed};
+use super::request::SubscriptionRequest;
 use super::silence::{Silence, SilenceCheck};
 use super::{Event, Message, Shared, SlowConsumer, Subscription};
 use crate::config::STABLE_AFTER;
@@ -59,6 +60,8 @@ pub(super) struct Task {
     pub(super) outbox: Outbox,
     /// Its entry in the client's registry, while it has no connection.
     pub(super) lost: Option<Registration>,
+    /// The last time without a connection, which may last still.
+    pub(super) outage: Option<Outage>,
 }
 
 /// Why serving a connection ended.
@@ -90,6 +93,7 @@ impl Task {
             resubscribing: 0,
             outbox: Outbox::new(events),
             lost: None,
+            outage: None,
         }
     }
 
@@ -162,9 +166,10 @@ impl Task {
     }
 
     fn apply(&mut self, order: SubscriptionRequest) {
-        // Its caller may know by now that it is not requested.
-        if let Some(deadline) = order.deadline.filter(|deadline| deadline.has_passed()) {
-            drop(order.done.send(Err(unconfirmed(self.shared.peer.clone(), deadline))));
+        // Its caller got this error already: the change is not requested.
+        let outage = self.outage.as_ref().zip(order.deadline);
+        if let Some(why) = outage.and_then(|(outage, deadline)| outage.reason_of(deadline)) {
+            drop(order.done.send(Err(why)));
             return;
         }
         let pending = self.note(order);
@@ -290,15 +295,21 @@ impl Task {
     pub(super) fn undo(&mut self, undone: Pending, later: usize) {
         let Pending { kind, subscribe, changed, .. } = undone;
         for name in changed {
-            let decides = |pending: &Pending| pending.kind == kind && pending.names.contains(&name);
-            if self.pending.iter().skip(later).any(decides) {
-                continue;
-            }
-            let subscription = (kind, name);
-            if subscribe {
-                self.wanted.remove(&subscription);
-            } else {
-                self.wanted.insert(subscription);
+            // Restored subscriptions decide nothing: they follow what is wanted.
+            let mut next = self.pending.iter_mut().skip(later).filter(|pending| {
+                pending.done.is_some() && pending.kind == kind && pending.names.contains(&name)
+            });
+            match next.next() {
+                // Now it is that one which makes the change, and undoes it.
+                Some(next) if next.subscribe == subscribe => {
+                    if !next.changed.contains(&name) {
+                        next.changed.push(name);
+                    }
+                }
+                // What that one wants was so before both.
+                Some(next) => next.changed.retain(|changed| *changed != name),
+                None if subscribe => drop(self.wanted.remove(&(kind, name))),
+                None => drop(self.wanted.insert((kind, name))),
             }
         }
     }

@@ -129,3 +129,105 @@ async fn a_change_whose_caller_has_gone_away_is_kept() {
     events.greet().await;
     events.expect(&subscribe(&["a"])).await;
 }
+
+/// A client with this time limit of commands, and a subscriber with these subscriptions.
+async fn holding(limit: Duration, names: &[&str]) -> (Client, Subscriber, Door, Peer, Peer) {
+    let (client, door, peer) = pair(&Config::default().command_timeout(limit)).await;
+    let mut events = door.admit();
+    let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
+    let subscriber = subscriber.expect("connected");
+    hold(&subscriber, &mut events, names).await;
+    (client, subscriber, door, peer, events)
+}
+
+/// Its error says that it may have run, so it stays requested.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_times_out_while_a_pong_is_owed_is_requested_then() {
+    let (_client, subscriber, _door, _peer, mut events) = holding(Duration::from_secs(1), &["a"]).await;
+    events.expect(PING).await;
+    let error = subscriber.subscribe(Subscription::Channel, ["d"]).await.expect_err("not taken");
+    assert_eq!(error.fate(), Fate::MayHaveRun);
+    events.say(b"+PONG\r\n").await;
+    let sent = timeout(Duration::from_secs(9), events.expect(&subscribe(&["d"]))).await;
+    sent.expect("requested");
+}
+
+/// As above, and the PONG never comes.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_times_out_before_the_connection_is_lost_is_requested_on_the_next() {
+    let (_client, subscriber, door, _peer, mut events) = holding(Duration::from_secs(1), &["a"]).await;
+    events.expect(PING).await;
+    let error = subscriber.subscribe(Subscription::Channel, ["d"]).await.expect_err("not taken");
+    assert_eq!(error.fate(), Fate::MayHaveRun);
+    drop(events);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let mut events = door.admit();
+    events.greet().await;
+    events.expect(&(subscribe(&["a"]) + &subscribe(&["d"]))).await;
+}
+
+/// It fails without a connection while there are too many unconfirmed to take it: it is not requested later.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_failed_in_an_outage_before_it_was_taken_is_not_requested() {
+    let (_client, subscriber, door, _peer, events) = holding(Duration::from_secs(3), &["a"]).await;
+    let mut kept = String::new();
+    let mut answer = confirmed("a");
+    for number in 0..task::MAX_PENDING {
+        let name = format!("kept:{number}");
+        let change = subscriber.subscribe(Subscription::Channel, [&name]);
+        assert!(timeout(Duration::ZERO, change).await.is_err(), "its caller goes away");
+        settle().await;
+        kept += &subscribe(&[&name]);
+        answer.extend(confirmed(&name));
+    }
+    drop(events);
+    settle().await;
+    let error = subscriber.subscribe(Subscription::Channel, ["d"]).await.expect_err("no connection");
+    assert_eq!(error.fate(), Fate::NotSent);
+    let mut events = door.admit();
+    events.greet().await;
+    events.expect(&(subscribe(&["a"]) + &kept)).await;
+    events.say(&answer).await;
+    assert!(timeout(Duration::from_secs(9), events.0.read(&mut [0; 1])).await.is_err(), "nothing else");
+}
+
+/// Requests two changes without a connection, one a second after the other. Both fail, and only what held before is restored.
+async fn fail_two(first_subscribes: bool, second_subscribes: bool, name: &str) {
+    let (_client, subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    hold(&subscriber, &mut events, &["a", "b"]).await;
+    drop(events);
+    settle().await;
+    let change = async |subscribes| match subscribes {
+        true => subscriber.subscribe(Subscription::Channel, [name]).await,
+        false => subscriber.unsubscribe(Subscription::Channel, [name]).await,
+    };
+    let second = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        change(second_subscribes).await
+    };
+    let (first, second) = tokio::join!(change(first_subscribes), second);
+    for outcome in [first, second] {
+        assert_eq!(outcome.expect_err("no connection").fate(), Fate::NotSent);
+    }
+    let mut events = door.admit();
+    events.greet().await;
+    events.expect(&subscribe(&["a", "b"])).await;
+    events.say(&[confirmed("a"), confirmed("b")].concat()).await;
+    assert!(timeout(Duration::from_secs(9), events.0.read(&mut [0; 1])).await.is_err(), "nothing else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_one_name_that_fail_one_after_the_other_change_nothing() {
+    fail_two(true, false, "d").await;
+    fail_two(false, true, "b").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_subscription_that_fails_twice_is_not_requested() {
+    fail_two(true, true, "d").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_end_of_a_subscription_that_fails_twice_takes_nothing_away() {
+    fail_two(false, false, "b").await;
+}
