@@ -1,8 +1,8 @@
 //! The byte stream for programs without async: [`Stream`] and [`Listener`] as `std::net` has them.
 //!
-//! Reads and writes run on the calling thread. A thread that waits takes the devices' events itself, for all streams of the process.
-//! One background thread does that while no thread waits or several do, and answers keepalives and keeps time. Do not call these
-//! functions from async tasks, which they would block.
+//! Reads and writes run on the calling thread. A thread that reads or writes while no other one does takes the devices' events itself,
+//! for all streams of the process. Otherwise one background thread does, also while there are nonblocking streams or bridged
+//! descriptors. Do not call these functions from async tasks, which they would block.
 //!
 //! ```
 //! use std::io::{Read, Write};
