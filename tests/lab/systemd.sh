@@ -195,10 +195,27 @@ package() {
     expect "it starts nothing" inactive systemctl is-active $gateway
     expect "it opens no socket" inactive systemctl is-active $sockets
     expect "its units are sound" "[]" sound_units
+    expect "the documents that they name are there" "[]" missing_documents
     sed -i 's/10\.0\.0\.7:6379?fallback=tcp/10.0.0.1:6379/' $config
 }
 
-sound_units() { echo "[$(systemd-analyze verify /usr/lib/systemd/system/valkey-rdma-gateway.{service,socket} 2>&1)]"; }
+# There is no man here to look for pages with.
+sound_units() { echo "[$(systemd-analyze verify --man=no /usr/lib/systemd/system/valkey-rdma-gateway.{service,socket} 2>&1)]"; }
+
+missing_documents() {
+    local document documents page missing=()
+    mapfile -t documents < <(sed -n 's/^Documentation=//p' /usr/lib/systemd/system/valkey-rdma-gateway.{service,socket} | tr ' ' '\n')
+    for document in "${documents[@]}"; do
+        case $document in
+            man:*\(1\)) page=/usr/share/man/man1/$(basename "${document#man:}" '(1)').1.gz ;;
+            file:*) page=${document#file:} ;;
+            https:*) continue ;;
+            *) page=$document ;;
+        esac
+        [ -e "$page" ] || missing+=("$page")
+    done
+    echo "[${missing[*]}]"
+}
 
 activation() {
     echo "== sockets and readiness"
