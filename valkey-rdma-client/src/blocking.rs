@@ -17,7 +17,6 @@ use valkey_rdma_resp::{FromValue, ServerError, Value};
 use valkey_rdma_transport::blocking::Reactor;
 
 use crate::config::Config;
-use crate::endpoint::Transport;
 use crate::error::{ConnectCause, ConnectError, Error};
 use crate::into_endpoint::IntoEndpoint;
 use crate::resp::{Command, IntoCommand};
@@ -34,8 +33,6 @@ use crate::resp::{Command, IntoCommand};
 pub struct Client {
     client: crate::Client,
     reactor: Reactor,
-    peer: Arc<str>,
-    transport: Transport,
 }
 
 impl Client {
@@ -56,14 +53,13 @@ impl Client {
     /// As [`connect`](Self::connect).
     pub fn connect_with(endpoint: impl IntoEndpoint, config: &Config) -> Result<Self, Error> {
         let endpoint = endpoint.into_endpoint()?;
-        let (peer, transport): (Arc<str>, _) = (endpoint.authority().into(), endpoint.transport());
         let reactor = Reactor::new("valkey-client", || {}).map_err(|error| ConnectError {
-            peer: peer.clone(),
-            transport,
+            peer: endpoint.authority().into(),
+            transport: endpoint.transport(),
             cause: ConnectCause::Io(Arc::new(error)),
         })?;
         let client = reactor.call(crate::Client::connect_with(endpoint, config))?;
-        Ok(Self { client, reactor, peer, transport })
+        Ok(Self { client, reactor })
     }
 
     /// As [`Client::command`](crate::Client::command).
@@ -120,10 +116,7 @@ impl Client {
     fn call<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         match self.reactor.owner_elsewhere() {
             None => self.reactor.call(work),
-            Some(owner) => {
-                let cause = ConnectCause::Forked { owner };
-                Err(ConnectError { peer: self.peer.clone(), transport: self.transport, cause }.into())
-            }
+            Some(owner) => Err(self.client.connector().failure(ConnectCause::Forked { owner }).into()),
         }
     }
 

@@ -268,7 +268,7 @@ impl Connector {
         ConnectionInfo::plain(transport, self.endpoint.protocol())
     }
 
-    pub(super) fn failure(&self, cause: ConnectCause) -> ConnectError {
+    pub(crate) fn failure(&self, cause: ConnectCause) -> ConnectError {
         let (transport, name) = (self.endpoint.transport(), self.endpoint.authority());
         // Of a service no host was given: its name alone would look like one.
         let peer = match self.endpoint.sentinels() {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn, ready};
 use std::io;
+use std::mem;
 use std::pin::{Pin, pin};
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +104,8 @@ impl Reactor {
     /// Leaves the runtime to the background thread from now on, for tasks that others than callers wait for.
     pub fn keep_in_background(&self) {
         let inner = self.inner();
-        if !inner.kept.swap(true, Ordering::Relaxed) {
+        // A child takes none of its parent's locks: a thread that it does not have may have held one at the fork.
+        if self.owner_elsewhere().is_none() && !inner.kept.swap(true, Ordering::Relaxed) {
             inner.turns.add_guest();
         }
     }
@@ -259,6 +261,10 @@ impl Inner {
 impl Drop for Owner {
     fn drop(&mut self) {
         if let Some(inner) = self.0.take() {
+            // As in `keep_in_background`.
+            if inner.process != process::id() {
+                return mem::forget(inner);
+            }
             inner.turns.end();
             inner.let_go();
         }
