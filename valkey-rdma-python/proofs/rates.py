@@ -4,12 +4,14 @@
 usage: rates.py URL [--rounds N] [--seconds S] [--clients NAME,...] [--sizes N,...] [--threads N,...] [--host-url URL]
 
 URL is what ours connects to; the others connect to --host-url (TCP), by default the same server. With an rdma:// URL, `ours-tcp` is our
-client at --host-url. For each client: rounds of set and get of single values, and of batches of 32 values where they take at most
-64 MiB. Prints the median and the range of MB/s, and CPU seconds of this process per GB.
+client at --host-url. `floor` is not a client: it makes one system call to send and one to receive, which is the least that any program
+on a blocking socket can do; it has no batches. For each client: rounds of set and get of single values, and of batches of 32 values where
+they take at most 64 MiB. Prints the median and the range of MB/s, and CPU seconds of this process per GB.
 """
 
 import argparse
 import os
+import socket
 import statistics
 import threading
 import time
@@ -87,6 +89,36 @@ class Glide:
         assert all(len(value) == len(buffers[0]) for value in self.client.mget(keys))
 
 
+class Floor:
+    """A connection for each thread. It knows the length of every reply, and receives it into a buffer that exists already."""
+
+    def __init__(self, url):
+        self.address = (urlsplit(url).hostname, urlsplit(url).port)
+        self.of_thread = threading.local()
+
+    def ask(self, parts, length):
+        mine = self.of_thread
+        if not hasattr(mine, "socket"):
+            mine.socket = socket.create_connection(self.address)
+            mine.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if len(getattr(mine, "reply", b"")) != length:
+            mine.reply = bytearray(length)
+        sent, whole = mine.socket.sendmsg(parts), sum(map(len, parts))
+        if sent < whole:
+            mine.socket.sendall(b"".join(parts)[sent:])
+        assert mine.socket.recv_into(mine.reply, length, socket.MSG_WAITALL) == length
+        return mine.reply
+
+    def set(self, key, value):
+        begin = f"*3\r\n$3\r\nSET\r\n${len(key)}\r\n{key}\r\n${len(value)}\r\n".encode()
+        assert self.ask((begin, value, b"\r\n"), 5) == b"+OK\r\n"
+
+    def get(self, key, buffer):
+        begin = f"${len(buffer)}\r\n".encode()
+        command = f"*2\r\n$3\r\nGET\r\n${len(key)}\r\n{key}\r\n".encode()
+        assert self.ask((command,), len(begin) + len(buffer) + 2).startswith(begin)
+
+
 def run(client, operation, size, threads, seconds):
     """MB/s, and CPU seconds per GB."""
     count = BATCH if operation.startswith("m") else 1
@@ -131,7 +163,7 @@ def main():
     parser.add_argument("--threads", default="1,4")
     options = parser.parse_args()
     tcp = options.host_url or options.url
-    made = {"ours": lambda: Ours(options.url), "ours-tcp": lambda: Ours(tcp), "redis-py": lambda: RedisPy(tcp), "glide": lambda: Glide(tcp)}
+    made = {"ours": lambda: Ours(options.url), "ours-tcp": lambda: Ours(tcp), "redis-py": lambda: RedisPy(tcp), "glide": lambda: Glide(tcp), "floor": lambda: Floor(tcp)}
     clients = {name: made[name]() for name in options.clients.split(",")}
     print(f"{'':28}" + "".join(f"{name:>34}" for name in clients))
     print(f"{'':28}" + f"{'MB/s median (range)  CPU s/GB':>34}" * len(clients))
@@ -144,9 +176,13 @@ def main():
                     # Each round begins with another client.
                     names = list(clients)
                     for name in names[number % len(names) :] + names[: number % len(names)]:
-                        samples[name].append(run(clients[name], operation, size, threads, options.seconds))
+                        if hasattr(clients[name], operation):
+                            samples[name].append(run(clients[name], operation, size, threads, options.seconds))
                 line = f"{operation:5} {size:>9} B {threads} thr"
                 for name in clients:
+                    if not samples[name]:
+                        line += f"{'-':>34}"
+                        continue
                     rates = [rate for rate, _ in samples[name]]
                     cpu = statistics.median(cpu for _, cpu in samples[name])
                     line += f"{statistics.median(rates):>12.0f} ({min(rates):.0f}-{max(rates):.0f}) {cpu:6.2f}".rjust(34)
