@@ -18,6 +18,7 @@ use valkey_rdma_resp::{Command, CommandError, Output, Parser, Protocol, Reply, R
 use crate::basics::{NOAUTH, is_for_strangers};
 use crate::handler::Handler;
 use crate::limits::Limits;
+use crate::monitor::Traffic;
 use crate::panics::{CommandName, caught};
 use crate::peer::Peer;
 use crate::push::{End, Inbox, Pusher};
@@ -76,9 +77,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     H: Handler,
 {
-    pub(crate) fn new(stream: S, peer: Peer, handler: Arc<H>, limits: &Limits) -> Self {
+    pub(crate) fn new(stream: S, peer: Peer, handler: Arc<H>, limits: &Limits, traffic: Traffic) -> Self {
         Self {
-            link: Link::new(stream, peer.pusher(), limits),
+            link: Link::new(stream, peer.pusher(), limits, traffic),
             session: handler.session(&peer),
             handler,
             peer,
@@ -168,6 +169,7 @@ where
 
     /// Runs one command. `None` if the peer left before the reply.
     async fn call(&mut self, command: Command) -> Result<Option<Reply>, ConnectionError> {
+        self.link.traffic.command();
         let name = CommandName::of(&command);
         let panicked = |message| Err(ConnectionError::Panic { place: format!("command {name}"), message });
         caught(pin!(self.answer(command))).await.unwrap_or_else(panicked)
@@ -220,6 +222,7 @@ struct Link<S> {
     output_high_water: usize,
     inbox: Inbox,
     push_limit: usize,
+    traffic: Traffic,
     /// The protocol of messages.
     protocol: Protocol,
     never_idle: bool,
@@ -229,7 +232,7 @@ struct Link<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
-    fn new(stream: S, pusher: Pusher, limits: &Limits) -> Self {
+    fn new(stream: S, pusher: Pusher, limits: &Limits, traffic: Traffic) -> Self {
         Self {
             stream,
             parser: Parser::new(limits.max_argument_len),
@@ -240,6 +243,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             output_high_water: limits.output_high_water,
             inbox: Inbox::new(pusher, limits.push_limit),
             push_limit: limits.push_limit,
+            traffic,
             protocol: Protocol::Resp2,
             never_idle: false,
             unflushed: false,
@@ -279,7 +283,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         if !self.at_end
             && let Poll::Ready(read) = self.poll_read(cx)
         {
-            self.at_end = read? == 0;
+            let len = read?;
+            self.traffic.received(len);
+            self.at_end = len == 0;
             moved = true;
         }
         let notified = if self.has_room() { self.inbox.poll_ready(cx) } else { self.inbox.poll_end(cx) };
@@ -287,6 +293,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             return Poll::Ready(Ok(()));
         }
         spare::take_back(&mut self.parser, &mut self.output);
+        self.traffic.report();
         Poll::Pending
     }
 
@@ -344,6 +351,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 pieces => ready!(stream.poll_write_vectored(cx, pieces))?,
             };
             self.output.advance(len);
+            self.traffic.sent(len);
             if len == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }

@@ -16,8 +16,8 @@ use crate::error::BindError;
 use crate::handler::Handler;
 use crate::listen_url::ListenUrl;
 use crate::listener::{Shared, accept_until};
+use crate::monitor::Monitor;
 use crate::peer::Transport;
-use crate::refused::Refusals;
 use crate::registry::{Listening, Registration};
 
 /// An address to listen on.
@@ -39,7 +39,7 @@ pub(crate) trait Host: Send + Sync {
     /// Binds an address. Returns where it listens, and what makes the future that serves it.
     fn bind(&self, address: Address, close: CancellationToken) -> Binding<'_>;
 
-    fn refusals(&self) -> &Refusals;
+    fn monitor(&self) -> &Monitor;
 }
 
 impl fmt::Debug for dyn Host {
@@ -66,8 +66,8 @@ impl<H: Handler> Host for Arc<Shared<H>> {
         })
     }
 
-    fn refusals(&self) -> &Refusals {
-        &self.refusals
+    fn monitor(&self) -> &Monitor {
+        &self.monitor
     }
 }
 

@@ -19,9 +19,10 @@ use crate::accept::{Accept, Accepted, Scope};
 use crate::connection::{Connection, ConnectionError};
 use crate::handler::Handler;
 use crate::limits::Limits;
+use crate::monitor::Monitor;
 use crate::panics::caught;
 use crate::peer::{Peer, Transport};
-use crate::refused::{Cause, Refusals};
+use crate::refused::Cause;
 use crate::workers::{Assigned, Workers};
 
 /// State shared by the listeners of one server.
@@ -34,7 +35,7 @@ pub(crate) struct Shared<H> {
     free: Arc<Semaphore>,
     /// One permit per connection that may still be refused with a reply.
     refusing: Arc<Semaphore>,
-    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) monitor: Monitor,
     last_id: AtomicU64,
     workers: Workers,
     /// Dropped after the last connection, which has a share in this.
@@ -58,7 +59,7 @@ impl<H: Handler> Shared<H> {
             stop,
             free,
             refusing: Arc::new(Semaphore::new(REFUSED_AT_ONCE)),
-            refusals: Arc::default(),
+            monitor: Monitor::default(),
             last_id: AtomicU64::new(0),
             workers,
             _ended: ended,
@@ -126,7 +127,7 @@ async fn accept<L: Accept, H: Handler>(
         let accepted = match listener.incoming().await {
             Ok(incoming) => {
                 let Some(admission) = shared.admission() else {
-                    shared.refusals.count(Cause::TooManyConnections);
+                    shared.monitor.refusals().count(Cause::TooManyConnections);
                     debug!(addr = %listener.local_addr(), "rejected without a reply: too many connections");
                     continue;
                 };
@@ -147,7 +148,7 @@ async fn accept<L: Accept, H: Handler>(
         match L::scope(&error) {
             Scope::Client => debug!(error = &error as &dyn Error, %addr, "a client was not accepted"),
             Scope::Shortage => {
-                if shared.refusals.shortage_is_news(Instant::now()) {
+                if shared.monitor.refusals().shortage_is_news(Instant::now()) {
                     warn!(error = &error as &dyn Error, %addr, "cannot accept; logged once a minute");
                 }
                 // The next accept would fail at once, again and again.
@@ -182,7 +183,7 @@ fn admit<S, H>(
             connections.spawn_on(serve, &runtime);
         }
         Admission::Refuse(permit) => {
-            if shared.refusals.count(Cause::TooManyConnections) {
+            if shared.monitor.refusals().count(Cause::TooManyConnections) {
                 warning_span(&peer)
                     .in_scope(|| warn!("refused: too many connections; more are logged at debug level"));
             }
@@ -212,7 +213,8 @@ async fn serve<S, H>(
     let warning_span = warning_span(&peer);
     let serving = async {
         // In this task, because it calls the handler, which may panic.
-        let connection = Connection::new(stream, peer, shared.handler.clone(), &shared.limits);
+        let connection =
+            Connection::new(stream, peer, shared.handler.clone(), &shared.limits, shared.monitor.accepted());
         connection.serve(shared.stop.clone()).await
     };
     let panicked = |message| Err(ConnectionError::Panic { place: "its session".to_owned(), message });
@@ -235,7 +237,7 @@ async fn serve<S, H>(
         ConnectionError::Panic { .. } => Cause::Panics,
         ConnectionError::Idle { .. } => Cause::Idle,
     };
-    let is_first = shared.refusals.count(cause);
+    let is_first = shared.monitor.refusals().count(cause);
     // Clients that are idle or break RESP are routine; exceeded limits are not.
     match cause {
         Cause::Panics if is_first => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Connections that a server refused or closed since its start, by cause. From
-/// [`Server::refused`](crate::Server::refused).
+/// [`Server::refused`](crate::Server::refused) or [`Monitor::refused`](crate::Monitor::refused).
 ///
 /// The first of each cause is logged as a warning, the others at debug level, so that a misbehaving peer does not fill the
 /// log. Idle clients and RESP errors are routine: all of them are logged at debug level.

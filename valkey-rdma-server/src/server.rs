@@ -15,6 +15,7 @@ use valkey_rdma_transport::{Config as TransportConfig, DeviceKind};
 use crate::error::BindError;
 use crate::host::{Address, Host};
 use crate::listener::report;
+use crate::monitor::Monitor;
 use crate::refused::Refused;
 use crate::registry::{Listening, Registry};
 use crate::workers::Threads;
@@ -132,9 +133,14 @@ impl Server {
         }
     }
 
+    /// Reads the server's counters from elsewhere, for example while [`run_until`](Self::run_until) has the server.
+    pub fn monitor(&self) -> Monitor {
+        self.host.monitor().clone()
+    }
+
     /// Counts of refused and closed connections since the start, by cause.
     pub fn refused(&self) -> Refused {
-        self.host.refusals().snapshot()
+        self.host.monitor().refused()
     }
 
     /// Serves until `stop` completes, then [shuts down](Self::shutdown) and returns what `stop` returned. `None` if the server

@@ -13,8 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use valkey_rdma_server::{
-    Command, DeviceKind, Handler, Limits, Peer, Protocol, Pusher, Reply, Server, Transport, TransportConfig,
-    TransportError, handler_fn,
+    Command, DeviceKind, Handler, Limits, Peer, Protocol, Pusher, Refused, Reply, Server, Transport,
+    TransportConfig, TransportError, handler_fn,
 };
 use valkey_rdma_transport::device::{ConnectRequest, DeviceListener};
 use valkey_rdma_transport::{Listener, Stream};
@@ -384,6 +384,32 @@ async fn refused_connections_are_counted_by_cause() {
     until("both are counted", async || server.refused().broken_commands == 2).await;
     let refused = server.refused();
     assert_eq!((refused.too_many_connections, refused.broken_commands, refused.too_much_input), (2, 2, 0));
+}
+
+#[tokio::test]
+async fn what_connections_do_is_counted_also_after_the_server_has_ended() {
+    let server = store().await;
+    let monitor = server.monitor();
+    let mut wires = wires(&server).await;
+    let lines = [("PING", "+PONG\r\n"), ("SET k", "-ERR wrong number of arguments for 'set' command\r\n")];
+    for wire in &mut wires {
+        wire.dialogue(&lines).await;
+    }
+    let count = wires.len() as u64;
+    let received = count * "PING\r\nSET k\r\n".len() as u64;
+    let sent = count * lines.map(|(_, reply)| reply.len() as u64).iter().sum::<u64>();
+    until("all is counted", async || {
+        let counters = monitor.counters();
+        (counters.bytes_received, counters.bytes_sent) == (received, sent)
+    })
+    .await;
+    let counters = monitor.counters();
+    assert_eq!((counters.connections, counters.accepted, counters.commands), (count, count, 2 * count));
+    drop(wires);
+    until("none is connected", async || monitor.counters().connections == 0).await;
+    server.shutdown().await;
+    assert_eq!((monitor.counters().accepted, monitor.counters().commands), (count, 2 * count));
+    assert_eq!(monitor.refused(), Refused::default());
 }
 
 #[tokio::test]

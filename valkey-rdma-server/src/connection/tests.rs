@@ -6,6 +6,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{advance, timeout};
 
 use super::*;
+use crate::monitor::Monitor;
 use crate::peer::Transport;
 
 /// `SIZE n` is answered with a string of `n` bytes, `WAIT` when the test allows it, `TURN` after the runtime has scheduled it
@@ -68,7 +69,7 @@ fn serve(in_flight: usize, limits: &Limits) -> Served {
     let nowhere = "127.0.0.1:1".parse().unwrap();
     let peer = Peer::new(1, Transport::Tcp, nowhere, nowhere);
     let pusher = peer.pusher();
-    let connection = Connection::new(server, peer, handler.clone(), limits);
+    let connection = Connection::new(server, peer, handler.clone(), limits, Monitor::default().accepted());
     let task = tokio::spawn(connection.serve(stop.clone()));
     Served { client, handler, pusher, stop, task }
 }

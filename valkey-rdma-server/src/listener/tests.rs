@@ -197,10 +197,10 @@ async fn a_client_that_vanished_does_not_keep_the_next_one_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shortage_is_logged_once_a_minute() {
-    let refusals = Refusals::default();
+    let monitor = Monitor::default();
     let mut logged = 0;
     for _ in 0..601 {
-        logged += u32::from(refusals.shortage_is_news(Instant::now()));
+        logged += u32::from(monitor.refusals().shortage_is_news(Instant::now()));
         tokio::time::advance(ACCEPT_PAUSE).await;
     }
     assert_eq!(logged, 2);
