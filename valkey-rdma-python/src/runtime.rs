@@ -19,6 +19,7 @@ pub(crate) use valkey_rdma_transport::blocking::Reactor as Calls;
 
 use crate::errors::Failure;
 use crate::reactor::Reactor;
+use crate::replaced::Replaced;
 
 /// The runtime of a process. A forked child has none of its threads, so it makes its own.
 pub(crate) struct OfProcess {
@@ -141,7 +142,7 @@ pub(crate) fn wait_in<T: Send>(
             // It ends its turn at the runtime first.
             None => Poll::Ready(None),
         });
-        let _driving = InBackground::begin(true);
+        let _driving = Replaced::new(&IN_BACKGROUND, true);
         let done = calls.call_until(Some(Instant::now() + SIGNAL_CHECK), polled)?;
         Some(done.unwrap_or_else(|| sleep_until_the_end()))
     };
@@ -185,7 +186,7 @@ fn poll_to_end<T: Send>(
     check: impl Fn() -> PyResult<()>,
 ) -> PyResult<T> {
     refuse_at_exit(py)?;
-    let _waiting = Waiting::begin();
+    let _waiting = Replaced::new(&DEPTH, DEPTH.get() + 1);
     loop {
         match py.detach(&mut poll) {
             Some(done) => return Ok(done),
@@ -202,21 +203,6 @@ thread_local! {
 /// True if the calling thread waits for an operation, and a signal handler runs meanwhile.
 pub(crate) fn is_waiting() -> bool {
     DEPTH.get() > 0
-}
-
-struct Waiting;
-
-impl Waiting {
-    fn begin() -> Self {
-        DEPTH.set(DEPTH.get() + 1);
-        Self
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
-    }
 }
 
 /// `None`: it is not done yet.
@@ -253,7 +239,7 @@ fn poll_unless_exiting<T>(
 fn unless_exiting<T>(step: impl FnOnce() -> T) -> Option<T> {
     let exiting = EXITING.read().unwrap_or_else(PoisonError::into_inner);
     // What it drops does not take that lock once more.
-    let _guarded = InBackground::begin(false);
+    let _guarded = Replaced::new(&IN_BACKGROUND, false);
     (!*exiting).then(step)
 }
 
@@ -291,24 +277,8 @@ pub(crate) fn no_fork_meanwhile() -> Option<RwLockReadGuard<'static, bool>> {
 }
 
 thread_local! {
+    /// Whether this thread runs what background threads run.
     static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
-}
-
-/// While it exists, this thread runs what background threads run, or does not.
-struct InBackground {
-    before: bool,
-}
-
-impl InBackground {
-    fn begin(now: bool) -> Self {
-        Self { before: IN_BACKGROUND.replace(now) }
-    }
-}
-
-impl Drop for InBackground {
-    fn drop(&mut self) {
-        IN_BACKGROUND.set(self.before);
-    }
 }
 
 fn sleep_until_the_end() -> ! {
