@@ -1,6 +1,6 @@
 //! `Client`: calls that wait, from any number of threads.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -17,6 +17,7 @@ use crate::pubsub::Subscriber;
 use crate::registration::Registration;
 use crate::runtime::{self, Calls};
 use crate::server::Target;
+use crate::sync::lock;
 use crate::transfer::Fit;
 use crate::{arguments, batch, describe, memory, reply};
 
@@ -354,6 +355,6 @@ impl Pipeline {
 
 impl Pipeline {
     fn commands(&self) -> MutexGuard<'_, Vec<Command>> {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.commands)
     }
 }

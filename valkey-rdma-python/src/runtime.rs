@@ -5,9 +5,7 @@ use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::process;
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
-};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -20,6 +18,7 @@ pub(crate) use valkey_rdma_transport::blocking::Reactor as Calls;
 use crate::errors::Failure;
 use crate::reactor::Reactor;
 use crate::replaced::Replaced;
+use crate::sync::{lock, read, write};
 
 /// The runtime of a process. A forked child has none of its threads, so it makes its own.
 pub(crate) struct OfProcess {
@@ -32,7 +31,7 @@ pub(crate) struct OfProcess {
 static RUNTIME: Mutex<Option<OfProcess>> = Mutex::new(None);
 
 pub(crate) fn current() -> MutexGuard<'static, Option<OfProcess>> {
-    RUNTIME.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&RUNTIME)
 }
 
 /// The background threads of this process, which are started at the first call.
@@ -95,7 +94,7 @@ static EXITING: RwLock<bool> = RwLock::new(false);
 
 /// Waits until no calling thread polls, and keeps all of them from it.
 pub(crate) fn gate() -> RwLockWriteGuard<'static, bool> {
-    EXITING.write().unwrap_or_else(PoisonError::into_inner)
+    write(&EXITING)
 }
 
 /// True once Python exits: background threads run nothing any more.
@@ -237,7 +236,7 @@ fn poll_unless_exiting<T>(
 
 /// Runs a step without Python's lock, while no thread forks. `None` once Python exits.
 fn unless_exiting<T>(step: impl FnOnce() -> T) -> Option<T> {
-    let exiting = EXITING.read().unwrap_or_else(PoisonError::into_inner);
+    let exiting = read(&EXITING);
     // What it drops does not take that lock once more.
     let _guarded = Replaced::new(&IN_BACKGROUND, false);
     (!*exiting).then(step)
@@ -262,7 +261,7 @@ pub(crate) fn poll_once<T>(
 ) -> PyResult<Poll<T>> {
     wait_for_forks(py);
     // At exit, other threads hold it for moments, without Python's lock.
-    let exiting = EXITING.read().unwrap_or_else(PoisonError::into_inner);
+    let exiting = read(&EXITING);
     if *exiting {
         drop(exiting);
         return Err(Failure::Exiting.raise(py));
@@ -273,7 +272,7 @@ pub(crate) fn poll_once<T>(
 
 /// Keeps other threads from forking, if this is a background thread: these never have Python's lock, which keeps them from it too.
 pub(crate) fn no_fork_meanwhile() -> Option<RwLockReadGuard<'static, bool>> {
-    IN_BACKGROUND.get().then(|| EXITING.read().unwrap_or_else(PoisonError::into_inner))
+    IN_BACKGROUND.get().then(|| read(&EXITING))
 }
 
 thread_local! {

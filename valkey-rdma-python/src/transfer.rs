@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
@@ -13,6 +13,7 @@ use valkey_rdma_client::{
 use crate::lane_sets::LaneSets;
 use crate::lanes::{Lanes, Purpose};
 use crate::memory::Memory;
+use crate::sync::lock;
 
 /// A key, and the memory for its value.
 pub(crate) struct Load {
@@ -158,7 +159,7 @@ async fn work<T: Item>(
 ) -> Done<T> {
     let mut done = Vec::new();
     loop {
-        let next = chunks.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let next = lock(&chunks).pop_front();
         let Some(chunk) = next else { return done };
         done.extend(send_chunk(&batch, lanes.clone(), chunk).await);
     }
