@@ -66,7 +66,7 @@ impl AsyncClient {
 
     fn engine(&self, py: Python<'_>) -> PyResult<Arc<Engine>> {
         memory::release_all(py);
-        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        let engine = self.engine.get(py)?;
         if engine.is_closed() {
             return Err(Failure::Closed.raise(py));
         }
@@ -298,7 +298,7 @@ impl AsyncClient {
     /// Closes all connections, after the replies to what was sent, which it waits for up to 3 s. No buffer is in use when the await
     /// returns.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?.clone();
+        let engine = self.engine.get(py)?.clone();
         let at_end = EndOnDrop::new(&self.event_loop);
         let close = engine.close();
         self.start(py, close, move |py, ()| {

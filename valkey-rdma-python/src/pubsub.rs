@@ -138,7 +138,7 @@ impl Subscriber {
     where
         F: Future<Output = Result<T, Failure>> + Send,
     {
-        let shared = self.shared.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        let shared = self.shared.get(py)?;
         runtime::wait(py, &self.handle, call(shared.clone()))?.map_err(|failure| failure.raise(py))
     }
 }
