@@ -128,7 +128,7 @@ pub(crate) fn wait<T: Send>(
 /// As [`wait`], in the runtime of blocking clients, which the calling thread drives if it waits alone.
 ///
 /// # Errors
-/// As there.
+/// What a signal handler raises; ClosedError once Python exits.
 pub(crate) fn wait_in<T: Send>(
     py: Python<'_>,
     calls: &Calls,
