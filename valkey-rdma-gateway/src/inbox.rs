@@ -111,6 +111,16 @@ impl Inbox {
         lock(&self.state)
     }
 
+    /// Changes the state, and wakes the client's task to see it.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let result = change(&mut state);
+        let client = state.client.take();
+        drop(state);
+        client.into_iter().for_each(Waker::wake);
+        result
+    }
+
     /// Bytes that wait in all inboxes.
     pub(crate) fn total(&self) -> usize {
         self.total.load(Ordering::Relaxed)
@@ -133,33 +143,29 @@ impl Inbox {
 
     /// Same, encoded in place by `put`.
     pub(crate) fn put_with(&self, complete: u32, now: Instant, put: impl FnOnce(&mut Output)) -> usize {
-        let mut state = self.state();
-        state.outstanding = state.outstanding.saturating_sub(complete);
-        if state.end.is_none() {
-            let before = state.replies.remaining();
-            put(&mut state.replies);
-            self.total.fetch_add(state.replies.remaining() - before, Ordering::Relaxed);
-            state.since.get_or_insert(now);
-        }
-        let (waiting, client) = (state.waiting(), state.client.take());
-        drop(state);
-        if let Some(client) = client {
-            client.wake();
-        }
-        waiting
+        self.change(|state| {
+            state.outstanding = state.outstanding.saturating_sub(complete);
+            if state.end.is_none() {
+                let before = state.replies.remaining();
+                put(&mut state.replies);
+                self.total.fetch_add(state.replies.remaining() - before, Ordering::Relaxed);
+                state.since.get_or_insert(now);
+            }
+            state.waiting()
+        })
     }
 
     /// Ends the client, unless it has ended for another reason.
     pub(crate) fn end(&self, why: End) {
-        let mut state = self.state();
-        state.end.get_or_insert(why);
-        if why == End::Gone {
-            self.total.fetch_sub(state.waiting(), Ordering::Relaxed);
-            (state.replies, state.taken) = (Output::default(), 0);
-        }
-        let wakers = (state.client.take(), state.connection.take());
-        drop(state);
-        wakers.0.into_iter().chain(wakers.1).for_each(Waker::wake);
+        let connection = self.change(|state| {
+            state.end.get_or_insert(why);
+            if why == End::Gone {
+                self.total.fetch_sub(state.waiting(), Ordering::Relaxed);
+                (state.replies, state.taken) = (Output::default(), 0);
+            }
+            state.connection.take()
+        });
+        connection.into_iter().for_each(Waker::wake);
     }
 
     /// Notes that the client has closed its side: it sends no more, and may have gone.
@@ -177,30 +183,20 @@ impl Inbox {
 
     /// Asks the client's task to end as soon as nothing is in flight.
     pub(crate) fn stop(&self) {
-        let mut state = self.state();
-        state.stop = true;
-        let client = state.client.take();
-        drop(state);
-        client.into_iter().for_each(Waker::wake);
+        self.change(|state| state.stop = true);
     }
 
     /// Asks the client's task to keep a private connection until [`unpin`](Self::unpin) was called as often.
     pub(crate) fn pin(&self) {
-        let mut state = self.state();
-        state.pins += 1;
-        (state.pins_refused, state.was_pinned) = (false, true);
-        let client = state.client.take();
-        drop(state);
-        client.into_iter().for_each(Waker::wake);
+        self.change(|state| {
+            state.pins += 1;
+            (state.pins_refused, state.was_pinned) = (false, true);
+        });
     }
 
     /// Ends one [`pin`](Self::pin).
     pub(crate) fn unpin(&self) {
-        let mut state = self.state();
-        state.pins = state.pins.saturating_sub(1);
-        let client = state.client.take();
-        drop(state);
-        client.into_iter().for_each(Waker::wake);
+        self.change(|state| state.pins = state.pins.saturating_sub(1));
     }
 
     /// The client cannot have a private connection: forgets the pins there are.
