@@ -56,7 +56,7 @@ pub(crate) enum Place {
 pub(crate) struct Target(Arc<Client>);
 
 /// What a client says about itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Details {
     pub(crate) name: String,
     pub(crate) lib_name: String,

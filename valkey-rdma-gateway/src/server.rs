@@ -120,6 +120,11 @@ impl Server {
         self.dialers[0].endpoint()
     }
 
+    /// The user of clients that have not logged in.
+    pub(crate) fn user(&self) -> &str {
+        self.endpoint().user().unwrap_or("default")
+    }
+
     /// How metrics name it.
     pub(crate) fn label(&self) -> String {
         label(self.endpoint())

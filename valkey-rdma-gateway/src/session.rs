@@ -79,12 +79,10 @@ impl Session {
         let pool = &route.pool;
         let identity = pool.server.identity();
         let details = Details {
-            name: String::new(),
-            lib_name: String::new(),
-            lib_ver: String::new(),
-            user: pool.server.endpoint().user().unwrap_or("default").to_owned(),
+            user: pool.server.user().to_owned(),
             database: identity.database,
             protocol: identity.protocol,
+            ..Details::default()
         };
         let client = Registered::new(
             core.clients.clone(),
