@@ -105,10 +105,7 @@ impl Session {
                     let command = self.redirected(&mut private).await;
                     self.send(&mut private, Class::State(State::Tracking(true)), &command, true);
                 }
-                Turn::Broken(error) => {
-                    self.put(&Reply::error(format!("ERR {error}")));
-                    break Err(Closed);
-                }
+                Turn::Broken(error) => break Err(self.broken(&error)),
                 Turn::Lost(cause) => {
                     let was_target = self.leave();
                     return self.lost(&private, was_target, &cause);
@@ -120,15 +117,12 @@ impl Session {
             }
         };
         let was_target = self.leave();
-        match ended {
-            Ok(()) => {
-                match private.tracker.was_reset() || was_target {
-                    true => self.route.pool.upstreams.retire(self.identity.clone(), private, !was_target),
-                    false => self.route.pool.upstreams.give_back(&self.identity, private),
-                }
-                self.shared = self.route.pool.shared(&self.identity);
-            }
-            Err(Closed) => self.route.pool.upstreams.retire(self.identity.clone(), private, !was_target),
+        match ended.is_err() || private.tracker.was_reset() || was_target {
+            true => self.route.pool.upstreams.retire(self.identity.clone(), private, !was_target),
+            false => self.route.pool.upstreams.give_back(&self.identity, private),
+        }
+        if ended.is_ok() {
+            self.shared = self.route.pool.shared(&self.identity);
         }
         ended
     }
