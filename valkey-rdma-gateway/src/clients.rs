@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use valkey_rdma_resp::{Protocol, words};
 
-use crate::inbox::{End, Inbox, lock};
+use crate::inbox::{End, Inbox};
+use crate::sync::lock;
 
 /// All local clients, by number.
 #[derive(Default)]

@@ -29,12 +29,12 @@ use crate::backoff;
 use crate::core::Core;
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key};
-use crate::inbox::lock;
 use crate::login::{RouteLogin, endpoints};
 use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::server::Server;
 use crate::standing::Standing;
+use crate::sync::lock;
 
 /// A cluster, and the clients of the library by the login they use.
 pub(crate) struct Cluster {

@@ -21,12 +21,13 @@ use crate::core::Core;
 use crate::descriptors::{self, Budget};
 use crate::error::GatewayError;
 use crate::http;
-use crate::inbox::{End, lock};
+use crate::inbox::End;
 use crate::listen::{Bound, Listen};
 use crate::login::RouteLogin;
 use crate::pool::{Origin, Pool};
 use crate::pools::Pools;
 use crate::route::Route;
+use crate::sync::lock;
 
 /// A running gateway. Dropping it closes its listeners and clients at once.
 ///

@@ -2,24 +2,14 @@
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use valkey_rdma_resp::Output;
 
-/// Locks a mutex whose data is valid after every step, so that a panic elsewhere does not spoil it.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Registers the waker of `cx`, unless it is registered already.
-pub(crate) fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
-    if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
-        *waker = Some(cx.waker().clone());
-    }
-}
+use crate::sync::{lock, register};
 
 /// Replies for one client. The shared connection puts them in, the client's task takes them out.
 #[derive(Debug, Default)]
@@ -136,12 +126,12 @@ impl Inbox {
         self.put_with(complete, now, |replies| replies.put(bytes))
     }
 
-    /// Same, without a copy.
+    /// Puts bytes in as [`put`](Self::put) does, without a copy.
     pub(crate) fn put_shared(&self, bytes: &Bytes, complete: u32, now: Instant) -> usize {
         self.put_with(complete, now, |replies| replies.put_shared(bytes))
     }
 
-    /// Same, encoded in place by `put`.
+    /// Puts in what the function encodes there, as [`put`](Self::put) does.
     pub(crate) fn put_with(&self, complete: u32, now: Instant, put: impl FnOnce(&mut Output)) -> usize {
         self.change(|state| {
             state.outstanding = state.outstanding.saturating_sub(complete);

@@ -14,13 +14,14 @@ use crate::cluster::{Cluster, Lane, transport_of};
 use crate::core::Core;
 use crate::error::GatewayError;
 use crate::identity::{Identity, Key};
-use crate::inbox::{Inbox, lock};
+use crate::inbox::Inbox;
 use crate::limits::Limits;
 use crate::login::RouteLogin;
 use crate::open_error::{OpenError, one_line};
 use crate::probe::Probe;
 use crate::server::Server;
 use crate::shared::{self, Shared};
+use crate::sync::lock;
 use crate::upstreams::Upstreams;
 
 /// Shared connections by key, and private ones.
@@ -157,7 +158,7 @@ impl Pool {
         self.attach(identity.key(), identity)
     }
 
-    /// Same, to the connection for scripts, or for all else.
+    /// Attaches a client to the connection of `identity` for scripts, or to that for all else.
     pub(crate) fn shared_for(&self, scripts: bool, identity: &Identity) -> Attached {
         self.attach(identity.key_for(scripts), identity)
     }

@@ -17,13 +17,13 @@ use crate::admission::Admission;
 use crate::descriptors;
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key, Login};
-use crate::inbox::lock;
 use crate::limits::Limits;
 use crate::login::{RouteLogin, endpoints};
 use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::services::Services;
 use crate::standing::Standing;
+use crate::sync::lock;
 use crate::words::{encode, number};
 
 /// A server, and how many connections to it there may be.

@@ -27,10 +27,11 @@ use self::queue::Queue;
 use crate::backoff;
 use crate::core::Core;
 use crate::identity::{Identity, Key};
-use crate::inbox::{End, Inbox, lock};
+use crate::inbox::{End, Inbox};
 use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::standing::Standing;
+use crate::sync::lock;
 use crate::upstreams::Upstreams;
 
 /// A connection that clients share. It reconnects when it is lost, for as long as it has clients.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 use valkey_rdma_resp::words;
 
-use crate::inbox::lock;
+use crate::sync::lock;
 
 /// What the errors of one server say.
 #[derive(Debug)]

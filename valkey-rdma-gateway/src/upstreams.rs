@@ -13,11 +13,11 @@ use valkey_rdma_client::Transport;
 
 use crate::core::Core;
 use crate::identity::{Identity, Key};
-use crate::inbox::lock;
 use crate::open_error::OpenError;
 use crate::private::Private;
 use crate::seldom::Seldom;
 use crate::server::{Server, Upstream};
+use crate::sync::lock;
 
 pub(crate) struct Upstreams {
     pub(crate) server: Arc<Server>,

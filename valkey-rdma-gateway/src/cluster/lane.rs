@@ -16,8 +16,9 @@ use valkey_rdma_resp::{Protocol, Reply, encode, words};
 
 use super::refusal::{failure, is_refusal};
 use super::{Member, answers};
-use crate::inbox::{End, Inbox, lock};
+use crate::inbox::{End, Inbox};
 use crate::open_error::OpenError;
+use crate::sync::lock;
 use crate::words::commands;
 
 /// One local client's use of a cluster.

@@ -9,7 +9,7 @@ use valkey_rdma_client::{ClusterClient, Error};
 use valkey_rdma_resp::{Reply, integer};
 
 use crate::class::is;
-use crate::inbox::lock;
+use crate::sync::lock;
 use crate::words::number;
 
 /// The scans of all local clients with one login, in the order of their last use: a pool of connections may continue a scan on another

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{IDLE, Shared};
-use crate::inbox::lock;
+use crate::sync::lock;
 use crate::upstreams::GivesWay;
 
 impl Shared {
