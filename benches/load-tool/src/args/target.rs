@@ -1,6 +1,6 @@
 //! The servers that the flags name.
 
-use valkey_rdma_client::{Endpoint, Polling, Protocol, Transport};
+use valkey_rdma_client::{Endpoint, Polling, Protocol, RdmaPort, Transport};
 
 use super::{Args, Instead, Password, ServerUrl};
 use crate::generator::Target;
@@ -20,6 +20,11 @@ impl Args {
             }
             None => self.endpoint(),
         };
+        if endpoint.rdma_port() != RdmaPort::Same && !self.cluster {
+            return Err(Instead::Refuse(
+                "--url: rdma_port is for --cluster: give the server's RDMA port in the URL".to_owned(),
+            ));
+        }
         let mut target = self.finish(endpoint)?;
         target.socket = self.socket.clone();
         target.cluster = self.cluster;
@@ -151,5 +156,20 @@ fn from_url(flag: &str, url: &ServerUrl) -> Result<Endpoint, Instead> {
     if matches!(scheme, "valkeys" | "rediss") {
         return Err(Instead::Refuse(format!("{flag}: {scheme}:// is TLS: {}", super::REFUSED[5].1)));
     }
-    url.as_str().parse::<Endpoint>().map_err(|error| Instead::Refuse(format!("{flag}: {error}")))
+    let endpoint =
+        url.as_str().parse::<Endpoint>().map_err(|error| Instead::Refuse(format!("{flag}: {error}")))?;
+    match unmeasurable(&endpoint) {
+        Some(reason) => Err(Instead::Refuse(format!("{flag}: {reason}"))),
+        None => Ok(endpoint),
+    }
+}
+
+/// Why a server is not measured as its URL says.
+fn unmeasurable(endpoint: &Endpoint) -> Option<&'static str> {
+    if endpoint.sentinels().is_some() {
+        return Some("Sentinels name another server after a failover: give the URL of the server to measure");
+    }
+    endpoint.fallback().then_some(
+        "with fallback=tcp, figures of TCP could pass for those of RDMA: leave it out, and measure valkey:// apart",
+    )
 }

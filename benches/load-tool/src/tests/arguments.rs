@@ -261,6 +261,22 @@ fn the_other_server_of_a_comparison_is_asked_the_same_way() {
 }
 
 #[test]
+fn a_url_that_leaves_open_what_is_measured_is_refused() {
+    for (line, said) in [
+        ("-u rdma://a?fallback=tcp", "measure valkey:// apart"),
+        ("-u rdma://a?fallback=tcp --tasks-per-connection 5", "measure valkey:// apart"),
+        ("-u rdma+sentinel://a/primary", "the URL of the server"),
+        ("-u rdma://a?rdma_port=%2B1", "rdma_port is for --cluster"),
+    ] {
+        let refused = parse(line).unwrap().target();
+        assert!(matches!(&refused, Err(Instead::Refuse(text)) if text.contains(said)), "{line}: {refused:?}");
+    }
+    assert!(parse("-u rdma://a?rdma_port=%2B1 --cluster").unwrap().target().is_ok());
+    let other = parse("-u rdma://a --compare rdma://a?fallback=tcp").unwrap().other_target();
+    assert!(matches!(&other, Err(Instead::Refuse(text)) if text.starts_with("--compare: ")), "{other:?}");
+}
+
+#[test]
 fn a_url_means_resp2_as_flags_do() {
     let protocol = |line: &str| parse(line).unwrap().target().map(|target| target.endpoint.protocol());
     assert_eq!(protocol("-u valkey://a"), Ok(Protocol::Resp2));
