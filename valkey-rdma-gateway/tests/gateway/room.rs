@@ -1,8 +1,9 @@
 //! Unused connections make room for others.
 
+use tokio::time::timeout;
 use valkey_rdma_mock::Mock;
 
-use crate::support::{Client, Running, in_front_of, mock_with};
+use crate::support::{Client, PATIENCE, Running, advance, in_front_of, mock_with};
 
 /// A client with a shared connection of its own: those of one database share.
 async fn in_database(gateway: &Running, database: u32) -> Client {
@@ -35,6 +36,31 @@ async fn unused_shared_connections_give_way_to_those_of_others() {
             assert_eq!(client.say("GET k").await, "(nil)");
         }
     }
+}
+
+#[tokio::test]
+async fn a_shared_connection_ends_30_to_60_s_after_its_last_client_has_left() {
+    let (server, _, url) = mock_with(Mock::new()).await;
+    let gateway = in_front_of(&url, |_| {}).await;
+    let client = in_database(&gateway, 1).await;
+    drop(client);
+    // The test asks as a client of database 0.
+    gateway.until("gateway_clients", |count| count == 1).await;
+    let connections = || server.monitor().counters().connections;
+    assert_eq!(connections(), 2);
+    advance(29).await;
+    assert_eq!(gateway.info("gateway_clients").await, 1);
+    assert_eq!(connections(), 2, "not yet");
+    let still_used = in_database(&gateway, 0).await;
+    advance(31).await;
+    gateway.until("gateway_clients", |count| count == 2).await;
+    let ended = async {
+        while connections() > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, ended).await.expect("it has ended");
+    drop(still_used);
 }
 
 #[tokio::test]
