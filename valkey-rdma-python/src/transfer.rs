@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
-use valkey_rdma_client::{
-    ClusterClient, Command, Dedicated, Error, Fate, Fetched, LostCause, ServerErrorKind,
-};
+use valkey_rdma_client::{ClusterClient, Command, Dedicated, Error, Fate, Fetched, LostCause, ServerError};
 
 use crate::lane_sets::LaneSets;
 use crate::lanes::{Lanes, Purpose};
@@ -218,7 +216,7 @@ async fn send_chunk<T: Item>(
         (Some(Ok(outcomes)), None) => outcomes,
         (Some(Ok(mut outcomes)), Some(cluster)) => {
             for (outcome, item) in outcomes.iter_mut().zip(&mut items) {
-                if T::refusal(outcome).is_some_and(is_elsewhere) {
+                if T::refusal(outcome).and_then(Error::server).is_some_and(ServerError::is_about_node) {
                     *outcome = Box::pin(item.send_apart(cluster, common)).await;
                 }
             }
@@ -265,14 +263,6 @@ async fn apart<T: Item>(items: &mut [T], cluster: &ClusterClient, common: T::Com
         outcomes.push(item.send_apart(cluster, common).await);
     }
     outcomes
-}
-
-/// True if the reply means that another node, or this one a little later, answers.
-fn is_elsewhere(error: &Error) -> bool {
-    use ServerErrorKind::{Ask, ClusterDown, Loading, MasterDown, Moved, ReadOnly, TryAgain};
-    error.server().is_some_and(|error| {
-        matches!(error.kind(), Moved | Ask | TryAgain | ClusterDown | Loading | MasterDown | ReadOnly)
-    })
 }
 
 /// True if the connection was lost, and another to the same node may do. A node of a cluster that is silent was replaced.
