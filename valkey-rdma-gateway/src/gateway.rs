@@ -21,12 +21,14 @@ use crate::core::Core;
 use crate::descriptors::{self, Budget};
 use crate::error::GatewayError;
 use crate::http;
+use crate::in_use;
 use crate::inbox::{End, lock};
 use crate::listen::{Bound, Listen};
 use crate::login::RouteLogin;
 use crate::pool::{Origin, Pool};
 use crate::pools::Pools;
 use crate::route::Route;
+use crate::socket_file::SocketFile;
 
 /// A running gateway. Dropping it closes its listeners and clients at once.
 ///
@@ -35,7 +37,7 @@ use crate::route::Route;
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let config = Config::read("gateway.toml".as_ref())?;
-/// let gateway = Gateway::start(&config, &mut Activation::from_env()).await?;
+/// let gateway = Gateway::start(&config, &Activation::from_env()).await?;
 /// tokio::signal::ctrl_c().await?;
 /// gateway.shutdown().await;
 /// # Ok(())
@@ -56,6 +58,7 @@ struct Running {
     /// As configured, and with its real port.
     configured: Listen,
     address: Listen,
+    file: Option<SocketFile>,
     route: watch::Sender<Arc<Route>>,
     close: CancellationToken,
 }
@@ -66,7 +69,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`GatewayError`] if the configuration is invalid, or one of its addresses cannot be listened on.
-    pub async fn start(config: &Config, activation: &mut Activation) -> Result<Self, GatewayError> {
+    pub async fn start(config: &Config, activation: &Activation) -> Result<Self, GatewayError> {
         let mut gateway = Self {
             core: Arc::new(Core::new(config.limits.clone())),
             listeners: Vec::new(),
@@ -84,6 +87,13 @@ impl Gateway {
         self.listeners.iter().map(|listener| listener.address.clone()).collect()
     }
 
+    /// The addresses of passed sockets where it does not listen. Clients can connect there, and nothing answers them.
+    pub fn unserved(&self, activation: &Activation) -> Vec<Listen> {
+        let passed = activation.paths().map(Listen::Unix).chain(activation.addrs().map(Listen::Tcp));
+        let served = self.listening();
+        passed.filter(|address| !served.contains(address)).collect()
+    }
+
     /// Where `/metrics` and `/health` are served.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.http.as_ref().map(|(addr, _)| *addr)
@@ -96,7 +106,7 @@ impl Gateway {
     ///
     /// # Errors
     /// Same errors as [`start`](Self::start). Nothing has changed then, and the metric `reload_failed` is 1.
-    pub async fn reload(&mut self, config: &Config, activation: &mut Activation) -> Result<(), GatewayError> {
+    pub async fn reload(&mut self, config: &Config, activation: &Activation) -> Result<(), GatewayError> {
         let reloaded = self.take_over(config, activation).await;
         self.core.reload_failed.store(reloaded.is_err(), Ordering::Relaxed);
         reloaded
@@ -106,11 +116,7 @@ impl Gateway {
     ///
     /// # Errors
     /// What [`Config::read`] and [`reload`](Self::reload) return.
-    pub async fn reload_file(
-        &mut self,
-        path: &Path,
-        activation: &mut Activation,
-    ) -> Result<(), GatewayError> {
+    pub async fn reload_file(&mut self, path: &Path, activation: &Activation) -> Result<(), GatewayError> {
         match Config::read(path) {
             Ok(config) => self.reload(&config, activation).await,
             Err(error) => {
@@ -120,7 +126,7 @@ impl Gateway {
         }
     }
 
-    async fn take_over(&mut self, config: &Config, activation: &mut Activation) -> Result<(), GatewayError> {
+    async fn take_over(&mut self, config: &Config, activation: &Activation) -> Result<(), GatewayError> {
         config.check()?;
         let listeners: Vec<_> = config.routes.iter().flat_map(|route| &route.listen).collect();
         let clusters = config.routes.iter().filter(|route| route.cluster).count();
@@ -150,15 +156,14 @@ impl Gateway {
             }
             let shared = Arc::new(Route { pool, share: route.share });
             for listen in &route.listen {
-                let known = self.listeners.iter().any(|listener| listener.configured == *listen);
-                let bound = if known { None } else { Some(Bound::bind(listen, activation).await?) };
-                planned.push((listen.clone(), shared.clone(), bound));
+                planned.push((listen.clone(), shared.clone(), self.bind(listen, activation).await?));
             }
         }
         let http = match config.metrics {
             Some(addr) if self.http.as_ref().is_none_or(|(known, _)| *known != addr) => {
                 let failed = |source| GatewayError::Bind { address: addr.to_string(), source };
-                Some(TcpListener::bind(addr).await.map_err(failed)?)
+                let bound = TcpListener::bind(addr).await.map_err(failed);
+                Some(bound.map_err(|error| self.explain(error, addr, activation))?)
             }
             _ => None,
         };
@@ -222,14 +227,48 @@ impl Gateway {
         }
     }
 
+    /// Listens on an address of the configuration. `None` if it does so already.
+    async fn bind(&self, listen: &Listen, activation: &Activation) -> Result<Option<Bound>, GatewayError> {
+        let known = self.listeners.iter().find(|listener| listener.configured == *listen);
+        if known.is_some_and(|known| known.file.as_ref().is_none_or(SocketFile::is_in_place)) {
+            return Ok(None);
+        }
+        match (Bound::bind(listen, activation).await, known, listen) {
+            (Ok(bound), ..) => Ok(Some(bound)),
+            // The rest of the configuration is worth taking over.
+            (Err(error), Some(_), _) => {
+                warn!(%error, "the file of this socket was removed or replaced, and cannot be bound again: clients do not come here");
+                Ok(None)
+            }
+            (Err(error), None, Listen::Tcp(addr)) => Err(self.explain(error, *addr, activation)),
+            (Err(error), None, _) => Err(error),
+        }
+    }
+
+    /// The error of an address, with the reason if this process uses the port itself.
+    fn explain(&self, error: GatewayError, addr: SocketAddr, activation: &Activation) -> GatewayError {
+        let tcp = |address| if let Listen::Tcp(addr) = address { Some(addr) } else { None };
+        let passed: Vec<_> = activation.addrs().collect();
+        let own: Vec<_> = self.listening().into_iter().filter_map(tcp).chain(self.metrics_addr()).collect();
+        in_use::explain(error, addr, &passed, &own)
+    }
+
     fn listen(&mut self, configured: Listen, route: Arc<Route>, bound: Bound) {
-        let (route, changes) = watch::channel(route);
-        let close = CancellationToken::new();
-        let address = bound.address();
-        info!(%address, server = %route.borrow().pool.server.endpoint(), "listening");
+        let (address, file) = (bound.address(), bound.file());
+        info!(%address, server = %route.pool.server.endpoint(), "listening");
+        let is_former = |listener: &Running| listener.file.is_some() && listener.configured == configured;
+        let (route, close) = match self.listeners.iter().position(is_former) {
+            // Its socket stays open: if the file was renamed, clients still come there.
+            Some(at) => {
+                let former = self.listeners.remove(at);
+                former.route.send_replace(route);
+                (former.route, former.close)
+            }
+            None => (watch::Sender::new(route), CancellationToken::new()),
+        };
         let (core, sessions) = (self.core.clone(), self.sessions.clone());
-        self.accepting.spawn(accept(bound, core, changes, sessions, close.clone()));
-        self.listeners.push(Running { configured, address, route, close });
+        self.accepting.spawn(accept(bound, core, route.subscribe(), sessions, close.clone()));
+        self.listeners.push(Running { configured, address, file, route, close });
     }
 
     /// Clients of pools that are not among these keep theirs until they end.

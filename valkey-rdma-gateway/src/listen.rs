@@ -3,9 +3,8 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener, TransportEr
 
 use crate::activation::Activation;
 use crate::error::{GatewayError, without_login};
+use crate::socket_file::SocketFile;
 
 /// An address that local clients connect to: `unix:PATH`, `tcp:ADDR:PORT` or `rdma:ADDR:PORT`. With cargo feature `emulated` also
 /// `emulated:ADDR:PORT`.
@@ -95,11 +95,11 @@ pub(crate) struct Accepted {
 
 /// A bound listener.
 pub(crate) enum Bound {
-    /// `owner`: the user that this process runs as.
+    /// `file`: that of a socket which this process has bound. `owner`: the user that this process runs as.
     Unix {
         listener: UnixListener,
         path: PathBuf,
-        remove: bool,
+        file: Option<SocketFile>,
         owner: u32,
     },
     Tcp(TcpListener),
@@ -107,22 +107,22 @@ pub(crate) enum Bound {
 }
 
 impl Bound {
-    /// Listens on `address`, or takes the socket that systemd has bound there.
-    pub(crate) async fn bind(address: &Listen, activation: &mut Activation) -> Result<Self, GatewayError> {
+    /// Listens on `address`, with the socket that systemd has bound there if there is one.
+    pub(crate) async fn bind(address: &Listen, activation: &Activation) -> Result<Self, GatewayError> {
         let failed = |source| GatewayError::Bind { address: address.to_string(), source };
         match address {
             Listen::Unix(path) => {
                 let owner = own_user().map_err(failed)?;
-                let (listener, remove) = match activation.take_unix(path) {
-                    Some(listener) => (UnixListener::from_std(listener).map_err(failed)?, false),
+                let (listener, file) = match activation.unix(path).map_err(failed)? {
+                    Some(listener) => (UnixListener::from_std(listener).map_err(failed)?, None),
                     None => {
-                        remove_stale(path).await.map_err(failed)?;
-                        (UnixListener::bind(path).map_err(failed)?, true)
+                        let (listener, file) = SocketFile::bind(path).await.map_err(failed)?;
+                        (listener, Some(file))
                     }
                 };
-                Ok(Self::Unix { listener, path: path.clone(), remove, owner })
+                Ok(Self::Unix { listener, path: path.clone(), file, owner })
             }
-            Listen::Tcp(addr) => Ok(Self::Tcp(match activation.take_tcp(*addr) {
+            Listen::Tcp(addr) => Ok(Self::Tcp(match activation.tcp(*addr).map_err(failed)? {
                 Some(listener) => TcpListener::from_std(listener).map_err(failed)?,
                 None => TcpListener::bind(addr).await.map_err(failed)?,
             })),
@@ -140,6 +140,14 @@ impl Bound {
                 Listen::Rdma(listener.local_addr())
             }
             Self::Device(listener) => Listen::Emulated(listener.local_addr()),
+        }
+    }
+
+    /// The file of a Unix socket that this process has bound.
+    pub(crate) fn file(&self) -> Option<SocketFile> {
+        match self {
+            Self::Unix { file, .. } => file.clone(),
+            _ => None,
         }
     }
 
@@ -176,9 +184,8 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        if let Self::Unix { path, remove: true, .. } = self {
-            // Gone already if someone removed it.
-            let _ = std::fs::remove_file(path);
+        if let Self::Unix { file: Some(file), .. } = self {
+            file.remove();
         }
     }
 }
@@ -220,18 +227,6 @@ fn own_user() -> io::Result<u32> {
     Ok(own.peer_cred()?.uid())
 }
 
-/// Removes a socket file that no process listens on any more. Other files are left, and binding then fails.
-async fn remove_stale(path: &Path) -> io::Result<()> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    if is_socket
-        && let Err(error) = UnixStream::connect(path).await
-        && error.kind() == io::ErrorKind::ConnectionRefused
-    {
-        std::fs::remove_file(path)?;
-    }
-    Ok(())
-}
-
 /// Bytes of a path in `sockaddr_un`, whose end is a NUL.
 const LONGEST_PATH: usize = 107;
 /// No descriptors are left to this process, or to this machine. `std` has no kind for them.
@@ -247,7 +242,7 @@ mod tests {
     #[tokio::test]
     async fn clients_over_tcp_are_probed() {
         let any = Listen::Tcp("127.0.0.1:0".parse().unwrap());
-        let mut bound = Bound::bind(&any, &mut Activation::default()).await.unwrap();
+        let mut bound = Bound::bind(&any, &Activation::default()).await.unwrap();
         let Listen::Tcp(addr) = bound.address() else { panic!("{}", bound.address()) };
         let (accepted, _client) = tokio::join!(bound.accept(), tokio::net::TcpStream::connect(addr));
         let AnyStream::Tcp(stream) = accepted.unwrap().stream else { panic!("not over TCP") };

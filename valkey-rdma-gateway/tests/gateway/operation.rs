@@ -28,12 +28,12 @@ async fn a_new_configuration_keeps_the_clients() {
     let mut after = before.clone();
     after.routes[0].servers = vec![second];
     after.routes[0].listen.pop();
-    running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&after, &Activation::default()).await.expect("valid");
     assert_eq!(running.gateway.listening().len(), 1);
     assert_eq!(old.say("GET k").await, "first");
     assert_eq!(running.client().await.say("GET k").await, "(nil)", "new clients have the new server");
     after.routes[0].servers = vec!["valkey://".to_owned()];
-    assert!(running.gateway.reload(&after, &mut Activation::default()).await.is_err());
+    assert!(running.gateway.reload(&after, &Activation::default()).await.is_err());
     assert_eq!(running.client().await.say("PING").await, "PONG", "nothing has changed");
 }
 
@@ -80,9 +80,9 @@ async fn a_server_that_left_the_configuration_is_shown_until_its_clients_have_go
     let shown = format!("\nvalkey_rdma_gateway_former_clients{{server=\"{first}\"}} ");
     assert!(get(addr, "/metrics").await.contains(&format!("{shown}0\n")));
 
-    running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&after, &Activation::default()).await.expect("valid");
     assert!(get(addr, "/metrics").await.contains(&format!("{shown}2\n")));
-    running.gateway.reload(&before, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&before, &Activation::default()).await.expect("valid");
     assert!(
         get(addr, "/metrics").await.contains(&format!("{shown}0\n")),
         "it is back, with the same connection"
@@ -90,7 +90,7 @@ async fn a_server_that_left_the_configuration_is_shown_until_its_clients_have_go
     assert_eq!(running.client().await.say("PING").await, "PONG");
     assert_eq!(running.info("gateway_connects").await, 1);
 
-    running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&after, &Activation::default()).await.expect("valid");
     drop((one, first_server));
     until(addr, "/metrics", &format!("{shown}1\n")).await;
     until(addr, "/health", &format!("not connected to {first} ")).await;
@@ -114,17 +114,13 @@ async fn a_reload_that_fails_is_in_the_metrics_until_one_succeeds() {
     assert!(failed(0).await);
 
     let missing = socket_path().with_extension("toml");
-    running
-        .gateway
-        .reload_file(&missing, &mut Activation::default())
-        .await
-        .expect_err("there is no such file");
+    running.gateway.reload_file(&missing, &Activation::default()).await.expect_err("there is no such file");
     assert!(failed(1).await);
-    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&config, &Activation::default()).await.expect("valid");
     assert!(failed(0).await);
     let mut wrong = config.clone();
     wrong.limits.clients = 0;
-    running.gateway.reload(&wrong, &mut Activation::default()).await.expect_err("out of range");
+    running.gateway.reload(&wrong, &Activation::default()).await.expect_err("out of range");
     assert!(failed(1).await);
     assert_eq!(running.client().await.say("PING").await, "PONG", "the configuration before it holds");
 }
@@ -145,7 +141,7 @@ async fn a_server_that_left_is_not_connected_to_again_when_its_clients_have_gone
     expect(&mut connection, &encode(["PING"])).await;
     connection.write_all(b"+PONG\r\n").await.unwrap();
     old.expect_bytes(b"+PONG\r\n").await;
-    running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&after, &Activation::default()).await.expect("valid");
     drop(old);
     while get(addr, "/metrics").await.contains(&first.url) {
         tokio::task::yield_now().await;
@@ -198,7 +194,7 @@ async fn clients_of_a_server_that_left_are_closed_when_its_time_is_over_unless_i
         assert_eq!(client.say("PING").await, "PONG");
     }
     let mut reload = async |config| {
-        running.gateway.reload(config, &mut Activation::default()).await.expect("valid");
+        running.gateway.reload(config, &Activation::default()).await.expect("valid");
         running.client().await
     };
     reload(&after).await;
@@ -324,7 +320,7 @@ async fn routes_to_one_server_have_one_series() {
     let mut one = both.clone();
     one.metrics = Some(addr);
     one.routes.pop();
-    running.gateway.reload(&one, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&one, &Activation::default()).await.expect("valid");
     until(addr, "/metrics", &format!("\nvalkey_rdma_gateway_clients{{server=\"{url}\"}} 0\n")).await;
     let metrics = get(addr, "/metrics").await;
     assert!(metrics.contains(&commands), "a counter does not shrink: {metrics}");
