@@ -217,6 +217,7 @@ impl Gateway {
     /// Stops: closes the listeners, lets clients have the replies to the commands that were passed on, and closes them, all within
     /// `limits.drain_ms`.
     pub async fn shutdown(mut self) {
+        self.core.draining.store(true, Ordering::Relaxed);
         self.listeners.iter().for_each(|listener| listener.close.cancel());
         self.wait().await;
         self.core.clients.all().iter().for_each(|client| client.inbox.stop());
