@@ -22,13 +22,14 @@ use crate::descriptors::{self, Budget};
 use crate::error::GatewayError;
 use crate::http;
 use crate::in_use;
-use crate::inbox::{End, lock};
+use crate::inbox::End;
 use crate::listen::{Bound, Listen};
 use crate::login::RouteLogin;
 use crate::pool::{Origin, Pool};
 use crate::pools::Pools;
 use crate::route::Route;
-use crate::socket_file::SocketFile;
+use crate::running::Running;
+use crate::sync::lock;
 
 /// A running gateway. Dropping it closes its listeners and clients at once.
 ///
@@ -48,19 +49,23 @@ pub struct Gateway {
     listeners: Vec<Running>,
     accepting: JoinSet<()>,
     sessions: TaskTracker,
-    http: Option<(SocketAddr, CancellationToken)>,
+    http: Option<Http>,
     /// The servers, for the figures too.
     pools: Arc<Mutex<Pools>>,
 }
 
-/// A listener that accepts clients.
-struct Running {
+/// The listener of `/metrics` and `/health`.
+struct Http {
     /// As configured, and with its real port.
-    configured: Listen,
-    address: Listen,
-    file: Option<SocketFile>,
-    route: watch::Sender<Arc<Route>>,
+    configured: SocketAddr,
+    address: SocketAddr,
     close: CancellationToken,
+}
+
+impl Http {
+    fn is_at(&self, addr: SocketAddr) -> bool {
+        addr == self.configured || addr == self.address
+    }
 }
 
 impl Gateway {
@@ -96,7 +101,7 @@ impl Gateway {
 
     /// Where `/metrics` and `/health` are served.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
-        self.http.as_ref().map(|(addr, _)| *addr)
+        self.http.as_ref().map(|http| http.address)
     }
 
     /// Takes over another configuration. Clients keep their connections: new listeners open, listeners that are gone close, and
@@ -134,7 +139,9 @@ impl Gateway {
         let upstreams = budget.upstreams(&config.limits, weight(config));
         let mut pools = lock(&self.pools).by_origin();
         // All that can fail comes first.
-        let (mut planned, mut current) = (Vec::new(), Vec::<Arc<Pool>>::new());
+        let mut current = Vec::<Arc<Pool>>::new();
+        // The routes of the listeners that stay, by their place in the list, and the new listeners.
+        let (mut kept, mut opened) = (HashMap::new(), Vec::new());
         let mut logins: Vec<(Arc<Pool>, RouteLogin)> = Vec::new();
         for route in &config.routes {
             let login = route.login()?;
@@ -156,14 +163,29 @@ impl Gateway {
             }
             let shared = Arc::new(Route { pool, share: route.share });
             for listen in &route.listen {
-                planned.push((listen.clone(), shared.clone(), self.bind(listen, activation).await?));
+                // Two routes may listen on any port, with equal addresses.
+                let mut known = self.listeners.iter().enumerate();
+                let known = known.find(|(at, known)| known.configured == *listen && !kept.contains_key(at));
+                let bound = match known {
+                    Some((at, known)) => {
+                        kept.insert(at, shared.clone());
+                        known.bind_again(activation).await
+                    }
+                    None => Some(
+                        Bound::bind(listen, activation)
+                            .await
+                            .map_err(|error| self.explain(error, listen, activation))?,
+                    ),
+                };
+                opened.extend(bound.map(|bound| (listen.clone(), shared.clone(), bound)));
             }
         }
         let http = match config.metrics {
-            Some(addr) if self.http.as_ref().is_none_or(|(known, _)| *known != addr) => {
+            Some(addr) if !self.http.as_ref().is_some_and(|http| http.is_at(addr)) => {
                 let failed = |source| GatewayError::Bind { address: addr.to_string(), source };
                 let bound = TcpListener::bind(addr).await.map_err(failed);
-                Some(bound.map_err(|error| self.explain(error, addr, activation))?)
+                let bound = bound.map_err(|error| self.explain(error, &Listen::Tcp(addr), activation))?;
+                Some((addr, bound))
             }
             _ => None,
         };
@@ -177,22 +199,17 @@ impl Gateway {
         logins.iter().for_each(|(pool, login)| pool.set_login(login));
         drop(pools);
         self.replace_pools(current);
-        self.listeners.retain(|listener| {
-            let kept = planned.iter().any(|(listen, _, _)| *listen == listener.configured);
-            if !kept {
+        for (at, listener) in std::mem::take(&mut self.listeners).into_iter().enumerate() {
+            if let Some(route) = kept.remove(&at) {
+                listener.route.send_replace(route);
+                self.listeners.push(listener);
+            } else {
                 info!(address = %listener.address, "not listening any more");
                 listener.close.cancel();
             }
-            kept
-        });
-        for (configured, route, bound) in planned {
-            match bound {
-                Some(bound) => self.listen(configured, route, bound),
-                None => {
-                    let known = self.listeners.iter().find(|listener| listener.configured == configured);
-                    known.into_iter().for_each(|listener| drop(listener.route.send_replace(route.clone())));
-                }
-            }
+        }
+        for (configured, route, bound) in opened {
+            self.listen(configured, route, bound);
         }
         self.retire_former();
         // Servers that no client uses are gone now.
@@ -201,10 +218,10 @@ impl Gateway {
             warn!("{shortage}");
         }
         if config.metrics.is_none() || http.is_some() {
-            self.http.take().into_iter().for_each(|(_, close)| close.cancel());
+            self.http.take().into_iter().for_each(|http| http.close.cancel());
         }
-        if let Some(listener) = http {
-            self.serve_http(listener);
+        if let Some((configured, listener)) = http {
+            self.serve_http(configured, listener);
         }
         Ok(())
     }
@@ -228,30 +245,13 @@ impl Gateway {
         }
     }
 
-    /// Listens on an address of the configuration. `None` if it does so already.
-    async fn bind(&self, listen: &Listen, activation: &Activation) -> Result<Option<Bound>, GatewayError> {
-        let known = self.listeners.iter().find(|listener| listener.configured == *listen);
-        if known.is_some_and(|known| known.file.as_ref().is_none_or(SocketFile::is_in_place)) {
-            return Ok(None);
-        }
-        match (Bound::bind(listen, activation).await, known, listen) {
-            (Ok(bound), ..) => Ok(Some(bound)),
-            // The rest of the configuration is worth taking over.
-            (Err(error), Some(_), _) => {
-                warn!(%error, "the file of this socket was removed or replaced, and cannot be bound again: clients do not come here");
-                Ok(None)
-            }
-            (Err(error), None, Listen::Tcp(addr)) => Err(self.explain(error, *addr, activation)),
-            (Err(error), None, _) => Err(error),
-        }
-    }
-
     /// The error of an address, with the reason if this process uses the port itself.
-    fn explain(&self, error: GatewayError, addr: SocketAddr, activation: &Activation) -> GatewayError {
+    fn explain(&self, error: GatewayError, listen: &Listen, activation: &Activation) -> GatewayError {
+        let Listen::Tcp(wanted) = *listen else { return error };
         let tcp = |address| if let Listen::Tcp(addr) = address { Some(addr) } else { None };
         let passed: Vec<_> = activation.addrs().collect();
         let own: Vec<_> = self.listening().into_iter().filter_map(tcp).chain(self.metrics_addr()).collect();
-        in_use::explain(error, addr, &passed, &own)
+        in_use::explain(error, wanted, &passed, &own)
     }
 
     fn listen(&mut self, configured: Listen, route: Arc<Route>, bound: Bound) {
@@ -262,7 +262,6 @@ impl Gateway {
             // Its socket stays open: if the file was renamed, clients still come there.
             Some(at) => {
                 let former = self.listeners.remove(at);
-                former.route.send_replace(route);
                 (former.route, former.close)
             }
             None => (watch::Sender::new(route), CancellationToken::new()),
@@ -294,20 +293,20 @@ impl Gateway {
         }
     }
 
-    fn serve_http(&mut self, listener: TcpListener) {
-        let Ok(addr) = listener.local_addr() else { return };
+    fn serve_http(&mut self, configured: SocketAddr, listener: TcpListener) {
+        let Ok(address) = listener.local_addr() else { return };
         let close = CancellationToken::new();
         let serving = http::serve(listener, self.core.clone(), self.pools.clone());
         let closed = close.clone();
         tokio::spawn(async move { closed.run_until_cancelled(serving).await });
-        self.http = Some((addr, close));
+        self.http = Some(Http { configured, address, close });
     }
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.core.clients.all().iter().for_each(|client| client.inbox.end(End::Stopped));
-        self.http.take().into_iter().for_each(|(_, close)| close.cancel());
+        self.http.take().into_iter().for_each(|http| http.close.cancel());
     }
 }
 
