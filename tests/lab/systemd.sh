@@ -258,6 +258,7 @@ sandbox() {
     expect "the limit of files is the unit's" "65536" limit $gateway "Max open files"
     fails "it does not run as root" grep -q $'^Uid:\t0' "/proc/$process/status"
     expect "it has no capabilities" "CapEff:	0000000000000000" grep CapEff "/proc/$process/status"
+    expect "and can get none" "CapBnd:	0000000000000000" grep CapBnd "/proc/$process/status"
     expect "it can get no new privileges" "NoNewPrivs:	1" grep NoNewPrivs "/proc/$process/status"
     fails "the password is not in its environment" grep -qF SECRET "/proc/$process/environ"
 }

@@ -124,7 +124,7 @@ mod tests {
         let metrics = pool.server.metrics.clone();
         let (_changes, route) = watch::channel(Arc::new(Route { pool, share: Share::Auto }));
         let path = std::env::temp_dir().join(format!("vrg-accept-{}.sock", std::process::id()));
-        let bound = Bound::bind(&Listen::Unix(path.clone()), &mut Activation::default()).await.unwrap();
+        let bound = Bound::bind(&Listen::Unix(path.clone()), &Activation::default()).await.unwrap();
         let refusing = core.refusing.clone();
         let all = u32::try_from(refusing.available_permits()).unwrap();
         let _all = refusing.acquire_many(all).await.unwrap();

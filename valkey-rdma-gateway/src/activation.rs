@@ -5,11 +5,12 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{self, UnixDatagram, UnixListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use listenfd::ListenFd;
 
-/// Sockets that were bound before this process started (`LISTEN_FDS`).
+/// Sockets that were bound before this process started (`LISTEN_FDS`). They stay open, so that a reload may close a listener and open it
+/// again.
 #[derive(Debug, Default)]
 pub struct Activation {
     unix: Vec<UnixListener>,
@@ -33,29 +34,32 @@ impl Activation {
         activation
     }
 
-    /// The addresses of sockets that no listener has taken. Clients can connect there, and nothing answers them.
-    #[must_use]
-    pub fn unused(&self) -> Vec<String> {
-        let path = |listener: &UnixListener| {
-            let bound = listener.local_addr().ok()?;
-            Some(format!("unix:{}", bound.as_pathname()?.display()))
-        };
-        let addr = |listener: &TcpListener| Some(format!("tcp:{}", listener.local_addr().ok()?));
-        self.unix.iter().filter_map(path).chain(self.tcp.iter().filter_map(addr)).collect()
+    /// The paths of Unix sockets that were passed.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.unix.iter().filter_map(|listener| Some(listener.local_addr().ok()?.as_pathname()?.to_owned()))
     }
 
-    pub(crate) fn take_unix(&mut self, path: &Path) -> Option<UnixListener> {
-        let is_it = |listener: &UnixListener| {
+    /// The addresses of TCP sockets that were passed.
+    pub(crate) fn addrs(&self) -> impl Iterator<Item = SocketAddr> {
+        self.tcp.iter().filter_map(|listener| listener.local_addr().ok())
+    }
+
+    /// The socket that was passed for this path.
+    pub(crate) fn unix(&self, path: &Path) -> io::Result<Option<UnixListener>> {
+        let is_it = |listener: &&UnixListener| {
             listener.local_addr().is_ok_and(|bound| bound.as_pathname() == Some(path))
         };
-        let at = self.unix.iter().position(is_it)?;
-        Some(self.unix.swap_remove(at)).filter(|listener| listener.set_nonblocking(true).is_ok())
+        let Some(passed) = self.unix.iter().find(is_it) else { return Ok(None) };
+        passed.set_nonblocking(true)?;
+        passed.try_clone().map(Some)
     }
 
-    pub(crate) fn take_tcp(&mut self, addr: SocketAddr) -> Option<TcpListener> {
-        let at =
-            self.tcp.iter().position(|listener| listener.local_addr().is_ok_and(|bound| bound == addr))?;
-        Some(self.tcp.swap_remove(at)).filter(|listener| listener.set_nonblocking(true).is_ok())
+    /// The socket that was passed for this address.
+    pub(crate) fn tcp(&self, addr: SocketAddr) -> io::Result<Option<TcpListener>> {
+        let is_it = |listener: &&TcpListener| listener.local_addr().is_ok_and(|bound| bound == addr);
+        let Some(passed) = self.tcp.iter().find(is_it) else { return Ok(None) };
+        passed.set_nonblocking(true)?;
+        passed.try_clone().map(Some)
     }
 }
 
@@ -70,19 +74,4 @@ pub fn notify(state: &str) -> io::Result<()> {
         _ => net::SocketAddr::from_pathname(&name)?,
     };
     UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sockets_that_nothing_takes_are_named() {
-        let (one, two) =
-            (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
-        let (taken, left) = (one.local_addr().unwrap(), two.local_addr().unwrap());
-        let mut activation = Activation { unix: Vec::new(), tcp: vec![one, two] };
-        assert!(activation.take_tcp(taken).is_some());
-        assert_eq!(activation.unused(), [format!("tcp:{left}")]);
-    }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Core {
     pub(crate) started_at: SystemTime,
     /// Whether the last reload failed, so that the configuration before it holds.
     pub(crate) reload_failed: AtomicBool,
+    /// Whether the gateway stops: its listeners are closed, and its clients get their last replies.
+    pub(crate) draining: AtomicBool,
     pub(crate) services: Services,
     pub(crate) clients: Arc<Clients>,
     /// Shared with the task of each client, from its accept to its end.
@@ -49,6 +51,7 @@ impl Core {
             started: Instant::now(),
             started_at: SystemTime::now(),
             reload_failed: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             services: Services::default(),
             clients: Arc::default(),
             places: Arc::default(),

@@ -21,12 +21,14 @@ use crate::core::Core;
 use crate::descriptors::{self, Budget};
 use crate::error::GatewayError;
 use crate::http;
+use crate::in_use;
 use crate::inbox::End;
 use crate::listen::{Bound, Listen};
 use crate::login::RouteLogin;
 use crate::pool::{Origin, Pool};
 use crate::pools::Pools;
 use crate::route::Route;
+use crate::running::Running;
 use crate::sync::lock;
 
 /// A running gateway. Dropping it closes its listeners and clients at once.
@@ -36,7 +38,7 @@ use crate::sync::lock;
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let config = Config::read("gateway.toml".as_ref())?;
-/// let gateway = Gateway::start(&config, &mut Activation::from_env()).await?;
+/// let gateway = Gateway::start(&config, &Activation::from_env()).await?;
 /// tokio::signal::ctrl_c().await?;
 /// gateway.shutdown().await;
 /// # Ok(())
@@ -50,15 +52,6 @@ pub struct Gateway {
     http: Option<Http>,
     /// The servers, for the figures too.
     pools: Arc<Mutex<Pools>>,
-}
-
-/// A listener that accepts clients.
-struct Running {
-    /// As configured, and with its real port.
-    configured: Listen,
-    address: Listen,
-    route: watch::Sender<Arc<Route>>,
-    close: CancellationToken,
 }
 
 /// The listener of `/metrics` and `/health`.
@@ -81,7 +74,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`GatewayError`] if the configuration is invalid, or one of its addresses cannot be listened on.
-    pub async fn start(config: &Config, activation: &mut Activation) -> Result<Self, GatewayError> {
+    pub async fn start(config: &Config, activation: &Activation) -> Result<Self, GatewayError> {
         let mut gateway = Self {
             core: Arc::new(Core::new(config.limits.clone())),
             listeners: Vec::new(),
@@ -99,6 +92,13 @@ impl Gateway {
         self.listeners.iter().map(|listener| listener.address.clone()).collect()
     }
 
+    /// The addresses of passed sockets where it does not listen. Clients can connect there, and nothing answers them.
+    pub fn unserved(&self, activation: &Activation) -> Vec<Listen> {
+        let passed = activation.paths().map(Listen::Unix).chain(activation.addrs().map(Listen::Tcp));
+        let served = self.listening();
+        passed.filter(|address| !served.contains(address)).collect()
+    }
+
     /// Where `/metrics` and `/health` are served.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.http.as_ref().map(|http| http.address)
@@ -111,7 +111,7 @@ impl Gateway {
     ///
     /// # Errors
     /// Same errors as [`start`](Self::start). Nothing has changed then, and the metric `reload_failed` is 1.
-    pub async fn reload(&mut self, config: &Config, activation: &mut Activation) -> Result<(), GatewayError> {
+    pub async fn reload(&mut self, config: &Config, activation: &Activation) -> Result<(), GatewayError> {
         let reloaded = self.take_over(config, activation).await;
         self.core.reload_failed.store(reloaded.is_err(), Ordering::Relaxed);
         reloaded
@@ -121,11 +121,7 @@ impl Gateway {
     ///
     /// # Errors
     /// What [`Config::read`] and [`reload`](Self::reload) return.
-    pub async fn reload_file(
-        &mut self,
-        path: &Path,
-        activation: &mut Activation,
-    ) -> Result<(), GatewayError> {
+    pub async fn reload_file(&mut self, path: &Path, activation: &Activation) -> Result<(), GatewayError> {
         match Config::read(path) {
             Ok(config) => self.reload(&config, activation).await,
             Err(error) => {
@@ -135,7 +131,7 @@ impl Gateway {
         }
     }
 
-    async fn take_over(&mut self, config: &Config, activation: &mut Activation) -> Result<(), GatewayError> {
+    async fn take_over(&mut self, config: &Config, activation: &Activation) -> Result<(), GatewayError> {
         config.check()?;
         let listeners: Vec<_> = config.routes.iter().flat_map(|route| &route.listen).collect();
         let clusters = config.routes.iter().filter(|route| route.cluster).count();
@@ -169,19 +165,27 @@ impl Gateway {
             for listen in &route.listen {
                 // Two routes may listen on any port, with equal addresses.
                 let mut known = self.listeners.iter().enumerate();
-                match known.find(|(at, known)| known.configured == *listen && !kept.contains_key(at)) {
-                    Some((at, _)) => drop(kept.insert(at, shared.clone())),
-                    None => {
-                        let bound = Bound::bind(listen, activation).await?;
-                        opened.push((listen.clone(), shared.clone(), bound));
+                let known = known.find(|(at, known)| known.configured == *listen && !kept.contains_key(at));
+                let bound = match known {
+                    Some((at, known)) => {
+                        kept.insert(at, shared.clone());
+                        known.bind_again(activation).await
                     }
-                }
+                    None => Some(
+                        Bound::bind(listen, activation)
+                            .await
+                            .map_err(|error| self.explain(error, listen, activation))?,
+                    ),
+                };
+                opened.extend(bound.map(|bound| (listen.clone(), shared.clone(), bound)));
             }
         }
         let http = match config.metrics {
             Some(addr) if !self.http.as_ref().is_some_and(|http| http.is_at(addr)) => {
                 let failed = |source| GatewayError::Bind { address: addr.to_string(), source };
-                Some((addr, TcpListener::bind(addr).await.map_err(failed)?))
+                let bound = TcpListener::bind(addr).await.map_err(failed);
+                let bound = bound.map_err(|error| self.explain(error, &Listen::Tcp(addr), activation))?;
+                Some((addr, bound))
             }
             _ => None,
         };
@@ -230,6 +234,7 @@ impl Gateway {
     /// Stops: closes the listeners, lets clients have the replies to the commands that were passed on, and closes them, all within
     /// `limits.drain_ms`.
     pub async fn shutdown(mut self) {
+        self.core.draining.store(true, Ordering::Relaxed);
         self.listeners.iter().for_each(|listener| listener.close.cancel());
         self.wait().await;
         self.core.clients.all().iter().for_each(|client| client.inbox.stop());
@@ -240,14 +245,30 @@ impl Gateway {
         }
     }
 
+    /// The error of an address, with the reason if this process uses the port itself.
+    fn explain(&self, error: GatewayError, listen: &Listen, activation: &Activation) -> GatewayError {
+        let Listen::Tcp(wanted) = *listen else { return error };
+        let tcp = |address| if let Listen::Tcp(addr) = address { Some(addr) } else { None };
+        let passed: Vec<_> = activation.addrs().collect();
+        let own: Vec<_> = self.listening().into_iter().filter_map(tcp).chain(self.metrics_addr()).collect();
+        in_use::explain(error, wanted, &passed, &own)
+    }
+
     fn listen(&mut self, configured: Listen, route: Arc<Route>, bound: Bound) {
-        let (route, changes) = watch::channel(route);
-        let close = CancellationToken::new();
-        let address = bound.address();
-        info!(%address, server = %route.borrow().pool.server.endpoint(), "listening");
+        let (address, file) = (bound.address(), bound.file());
+        info!(%address, server = %route.pool.server.endpoint(), "listening");
+        let is_former = |listener: &Running| listener.file.is_some() && listener.configured == configured;
+        let (route, close) = match self.listeners.iter().position(is_former) {
+            // Its socket stays open: if the file was renamed, clients still come there.
+            Some(at) => {
+                let former = self.listeners.remove(at);
+                (former.route, former.close)
+            }
+            None => (watch::Sender::new(route), CancellationToken::new()),
+        };
         let (core, sessions) = (self.core.clone(), self.sessions.clone());
-        self.accepting.spawn(accept(bound, core, changes, sessions, close.clone()));
-        self.listeners.push(Running { configured, address, route, close });
+        self.accepting.spawn(accept(bound, core, route.subscribe(), sessions, close.clone()));
+        self.listeners.push(Running { configured, address, file, route, close });
     }
 
     /// Clients of pools that are not among these keep theirs until they end.

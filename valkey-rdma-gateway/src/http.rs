@@ -1,8 +1,9 @@
 //! `/metrics` and `/health` over HTTP.
 //!
-//! Two fixed documents need no HTTP library: one request per connection, its head at most 8 KiB, answered within 5 s.
+//! Two fixed documents need no HTTP library: one request per connection, its head at most 8 KiB and within 1 s, answered within 5 s.
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -43,12 +44,7 @@ pub(crate) async fn serve(listener: TcpListener, core: Arc<Core>, pools: Arc<Mut
 }
 
 async fn answer(mut stream: TcpStream, core: &Core, pools: &Mutex<Pools>) -> io::Result<()> {
-    let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        if head.len() > LONGEST || stream.read_buf(&mut head).await? == 0 {
-            return Ok(());
-        }
-    }
+    let Some(head) = timeout(HEAD_LIMIT, read_head(&mut stream)).await?? else { return Ok(()) };
     let line = String::from_utf8_lossy(&head);
     let mut words = line.split_ascii_whitespace();
     // Some probes ask with HEAD, and some scrapers add parameters, which mean nothing here.
@@ -61,6 +57,10 @@ async fn answer(mut stream: TcpStream, core: &Core, pools: &Mutex<Pools>) -> io:
         (Some("GET" | "HEAD"), Some(path)) => {
             let asked = pools_of(path, &lock(pools));
             match asked {
+                // The listeners are closed: a balancer must send clients elsewhere.
+                Some(_) if core.draining.load(Ordering::Relaxed) => {
+                    (UNAVAILABLE, "text/plain", DRAINING.to_owned())
+                }
                 Some(asked) => health(asked).await,
                 None => ("404 Not Found", "text/plain", PATHS.to_owned()),
             }
@@ -71,6 +71,17 @@ async fn answer(mut stream: TcpStream, core: &Core, pools: &Mutex<Pools>) -> io:
     let body = if method == Some("HEAD") { "" } else { &body };
     stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{body}").as_bytes()).await?;
     stream.shutdown().await
+}
+
+/// The head of a request. `None` if it is too long, or the connection ends before.
+async fn read_head(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        if head.len() > LONGEST || stream.read_buf(&mut head).await? == 0 {
+            return Ok(None);
+        }
+    }
+    Ok(Some(head))
 }
 
 /// What `/health` asks about: everything, or one server, `/health/HOST:PORT`.
@@ -110,13 +121,17 @@ async fn health(pools: Vec<Arc<Pool>>) -> (&'static str, &'static str, String) {
     if lines.is_empty() {
         return ("200 OK", "text/plain", "ok\n".to_owned());
     }
-    ("503 Service Unavailable", "text/plain", lines)
+    (UNAVAILABLE, "text/plain", lines)
 }
 
 const PATHS: &str = "/metrics, /health, or /health/HOST:PORT of a server\n";
+const UNAVAILABLE: &str = "503 Service Unavailable";
+const DRAINING: &str = "draining\n";
 /// Requests answered at once.
 const AT_ONCE: usize = 16;
 /// Longest head of a request, in bytes.
 const LONGEST: usize = 8192;
 const LIMIT: Duration = Duration::from_secs(5);
+/// Connections that send nothing must not hold up a probe for as long as it waits.
+const HEAD_LIMIT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);

@@ -16,7 +16,7 @@
 //!     password_file: None,
 //!     share: Share::Auto,
 //! };
-//! let gateway = Gateway::start(&Config::new(route), &mut Activation::default()).await?;
+//! let gateway = Gateway::start(&Config::new(route), &Activation::default()).await?;
 //! println!("ready {}", gateway.listening()[0]);
 //! # Ok(())
 //! # }
@@ -65,6 +65,7 @@ mod gateway;
 mod hello;
 mod http;
 mod identity;
+mod in_use;
 mod inbox;
 mod info;
 mod limits;
@@ -81,11 +82,13 @@ mod process;
 mod reader;
 mod refusal_log;
 mod route;
+mod running;
 mod seldom;
 mod server;
 mod services;
 mod session;
 mod shared;
+mod socket_file;
 mod standing;
 mod sync;
 mod upstreams;

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -13,11 +12,12 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use serde::Deserialize;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener, TransportError};
 
 use crate::activation::Activation;
 use crate::error::{GatewayError, without_login};
+use crate::socket_file::SocketFile;
 
 /// An address that local clients connect to: `unix:PATH`, `tcp:ADDR:PORT` or `rdma:ADDR:PORT`. With cargo feature `emulated` also
 /// `emulated:ADDR:PORT`.
@@ -97,27 +97,32 @@ pub(crate) struct Accepted {
 
 /// A bound listener.
 pub(crate) enum Bound {
-    Unix { listener: UnixListener, path: PathBuf, remove: bool },
+    /// `file`: that of a socket which this process has bound.
+    Unix {
+        listener: UnixListener,
+        path: PathBuf,
+        file: Option<SocketFile>,
+    },
     Tcp(TcpListener),
     Device(Box<Listener>),
 }
 
 impl Bound {
-    /// Listens on `address`, or takes the socket that systemd has bound there.
-    pub(crate) async fn bind(address: &Listen, activation: &mut Activation) -> Result<Self, GatewayError> {
+    /// Listens on `address`, with the socket that systemd has bound there if there is one.
+    pub(crate) async fn bind(address: &Listen, activation: &Activation) -> Result<Self, GatewayError> {
         let failed = |source| GatewayError::Bind { address: address.to_string(), source };
         match address {
             Listen::Unix(path) => {
-                let (listener, remove) = match activation.take_unix(path) {
-                    Some(listener) => (UnixListener::from_std(listener).map_err(failed)?, false),
+                let (listener, file) = match activation.unix(path).map_err(failed)? {
+                    Some(listener) => (UnixListener::from_std(listener).map_err(failed)?, None),
                     None => {
-                        remove_stale(path).await.map_err(failed)?;
-                        (UnixListener::bind(path).map_err(failed)?, true)
+                        let (listener, file) = SocketFile::bind(path).await.map_err(failed)?;
+                        (listener, Some(file))
                     }
                 };
-                Ok(Self::Unix { listener, path: path.clone(), remove })
+                Ok(Self::Unix { listener, path: path.clone(), file })
             }
-            Listen::Tcp(addr) => Ok(Self::Tcp(match activation.take_tcp(*addr) {
+            Listen::Tcp(addr) => Ok(Self::Tcp(match activation.tcp(*addr).map_err(failed)? {
                 Some(listener) => TcpListener::from_std(listener).map_err(failed)?,
                 None => TcpListener::bind(addr).await.map_err(failed)?,
             })),
@@ -135,6 +140,14 @@ impl Bound {
                 Listen::Rdma(listener.local_addr())
             }
             Self::Device(listener) => Listen::Emulated(listener.local_addr()),
+        }
+    }
+
+    /// The file of a Unix socket that this process has bound.
+    pub(crate) fn file(&self) -> Option<SocketFile> {
+        match self {
+            Self::Unix { file, .. } => file.clone(),
+            _ => None,
         }
     }
 
@@ -172,9 +185,8 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        if let Self::Unix { path, remove: true, .. } = self {
-            // Gone already if someone removed it.
-            let _ = std::fs::remove_file(path);
+        if let Self::Unix { file: Some(file), .. } = self {
+            file.remove();
         }
     }
 }
@@ -213,18 +225,6 @@ async fn bind_device(kind: DeviceKind, addr: SocketAddr) -> Result<Bound, Gatewa
     Ok(Bound::Device(Box::new(listener)))
 }
 
-/// Removes a socket file that no process listens on any more. Other files are left, and binding then fails.
-async fn remove_stale(path: &Path) -> io::Result<()> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    if is_socket
-        && let Err(error) = UnixStream::connect(path).await
-        && error.kind() == io::ErrorKind::ConnectionRefused
-    {
-        std::fs::remove_file(path)?;
-    }
-    Ok(())
-}
-
 /// Bytes of a path in `sockaddr_un`, whose end is a NUL.
 const LONGEST_PATH: usize = 107;
 /// A TCP client that has been silent for this long is probed, as Valkey does.
@@ -237,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn clients_over_tcp_are_probed() {
         let any = Listen::Tcp("127.0.0.1:0".parse().unwrap());
-        let mut bound = Bound::bind(&any, &mut Activation::default()).await.unwrap();
+        let mut bound = Bound::bind(&any, &Activation::default()).await.unwrap();
         let Listen::Tcp(addr) = bound.address() else { panic!("{}", bound.address()) };
         let (accepted, _client) = tokio::join!(bound.accept(), tokio::net::TcpStream::connect(addr));
         let AnyStream::Tcp(stream) = accepted.unwrap().stream else { panic!("not over TCP") };

@@ -20,6 +20,9 @@ mod log;
 #[path = "program/offline.rs"]
 mod offline;
 
+#[path = "program/passed.rs"]
+mod passed;
+
 #[path = "program/refusals.rs"]
 mod refusals;
 

@@ -321,6 +321,6 @@ async fn without_a_cluster_commands_fail_with_the_reason() {
 async fn a_configuration_with_different_nodes_is_refused() {
     let urls = vec!["valkey://127.0.0.1:1".to_owned(), "valkey://:secret@127.0.0.1:2".to_owned()];
     let config = cluster_config(urls, Limits::default());
-    let error = Gateway::start(&config, &mut Default::default()).await.err().expect("refused").to_string();
+    let error = Gateway::start(&config, &Default::default()).await.err().expect("refused").to_string();
     assert!(error.contains("the same for all servers") && !error.contains("secret"), "{error}");
 }

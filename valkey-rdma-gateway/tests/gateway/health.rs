@@ -1,9 +1,11 @@
 //! `/health` of a gateway that no client uses: it asks the server.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use valkey_rdma_gateway::{Limits, Share};
 use valkey_rdma_mock::{Mock, MockCluster, MockServer};
 
@@ -336,4 +338,39 @@ async fn each_server_is_asked_about_by_its_address() {
         assert!(get(addr, other).await.starts_with("HTTP/1.1 404 "), "{other}");
     }
     drop(server);
+}
+
+/// A balancer must send new clients elsewhere.
+#[tokio::test]
+async fn a_gateway_that_stops_is_not_healthy() {
+    let mock = Mock::new();
+    let slow = mock.on("GET").delay(Duration::from_secs(3600));
+    let (_server, _, url) = mock_with(mock).await;
+    let (running, addr) = in_front_of(&url).await;
+    let mut client = running.client().await;
+    client.command("GET k").await;
+    while slow.matched() < 1 {
+        tokio::task::yield_now().await;
+    }
+    assert!(get(addr, "/health").await.ends_with("\r\n\r\nok\n"));
+    // It waits for the reply to GET.
+    let stopping = tokio::spawn(running.gateway.shutdown());
+    let answer = until(addr, "/health", "draining").await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(get(addr, "/metrics").await.starts_with("HTTP/1.1 200 "));
+    stopping.abort();
+}
+
+#[tokio::test]
+async fn connections_that_send_nothing_do_not_hold_up_a_probe() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let (_running, addr) = in_front_of(&url).await;
+    let mut idle = Vec::new();
+    for _ in 0..16 {
+        idle.push(TcpStream::connect(addr).await.unwrap());
+    }
+    // The time limit of the probe in docs/operations.md, on a clock that goes on whenever nothing is left to do.
+    tokio::time::pause();
+    let answer = timeout(Duration::from_secs(3), get(addr, "/")).await.expect("within its limit");
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
 }

@@ -8,6 +8,7 @@ mod counters;
 mod failures;
 mod health;
 mod large;
+mod listeners;
 mod lost;
 mod one_server;
 mod operation;

@@ -29,12 +29,12 @@ async fn a_new_configuration_keeps_the_clients() {
     let mut after = before.clone();
     after.routes[0].servers = vec![second];
     after.routes[0].listen.pop();
-    running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&after, &Activation::default()).await.expect("valid");
     assert_eq!(running.gateway.listening().len(), 1);
     assert_eq!(old.say("GET k").await, "first");
     assert_eq!(running.client().await.say("GET k").await, "(nil)", "new clients have the new server");
     after.routes[0].servers = vec!["valkey://".to_owned()];
-    assert!(running.gateway.reload(&after, &mut Activation::default()).await.is_err());
+    assert!(running.gateway.reload(&after, &Activation::default()).await.is_err());
     assert_eq!(running.client().await.say("PING").await, "PONG", "nothing has changed");
 }
 
@@ -45,7 +45,7 @@ async fn listeners_on_any_port_keep_their_server_and_their_port() {
     let [mut both, other] = [first, second].map(|url| config(&url, Share::Auto, Limits::default()));
     both.routes.extend(other.routes);
     both.routes.iter_mut().for_each(|route| drop(route.listen.remove(0)));
-    let mut gateway = Gateway::start(&both, &mut Activation::default()).await.expect("starts");
+    let mut gateway = Gateway::start(&both, &Activation::default()).await.expect("starts");
     let addresses = gateway.listening();
     let clients = async || {
         let mut clients = Vec::new();
@@ -58,13 +58,13 @@ async fn listeners_on_any_port_keep_their_server_and_their_port() {
     for (client, name) in clients().await.iter_mut().zip(["first", "second"]) {
         assert_eq!(client.say(&format!("SET k {name}")).await, "OK");
     }
-    gateway.reload(&both, &mut Activation::default()).await.expect("valid");
+    gateway.reload(&both, &Activation::default()).await.expect("valid");
     assert_eq!(gateway.listening(), addresses);
     for (client, name) in clients().await.iter_mut().zip(["first", "second"]) {
         assert_eq!(client.say("GET k").await, name);
     }
     both.routes.pop();
-    gateway.reload(&both, &mut Activation::default()).await.expect("valid");
+    gateway.reload(&both, &Activation::default()).await.expect("valid");
     assert_eq!(gateway.listening(), addresses[..1]);
 }
 
@@ -75,7 +75,7 @@ async fn metrics_on_any_port_keep_it() {
     config.metrics = Some("127.0.0.1:0".parse().unwrap());
     let mut running = start(&config).await;
     let addr = running.gateway.metrics_addr().unwrap();
-    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&config, &Activation::default()).await.expect("valid");
     assert_eq!(running.gateway.metrics_addr(), Some(addr));
     assert!(get(addr, "/health").await.contains("\r\n\r\n"));
 }
@@ -123,9 +123,9 @@ async fn a_server_that_left_the_configuration_is_shown_until_its_clients_have_go
     let shown = format!("\nvalkey_rdma_gateway_former_clients{{server=\"{first}\"}} ");
     assert!(get(addr, "/metrics").await.contains(&format!("{shown}0\n")));
 
-    running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&after, &Activation::default()).await.expect("valid");
     assert!(get(addr, "/metrics").await.contains(&format!("{shown}2\n")));
-    running.gateway.reload(&before, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&before, &Activation::default()).await.expect("valid");
     assert!(
         get(addr, "/metrics").await.contains(&format!("{shown}0\n")),
         "it is back, with the same connection"
@@ -133,7 +133,7 @@ async fn a_server_that_left_the_configuration_is_shown_until_its_clients_have_go
     assert_eq!(running.client().await.say("PING").await, "PONG");
     assert_eq!(running.info("gateway_connects").await, 1);
 
-    running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&after, &Activation::default()).await.expect("valid");
     drop((one, first_server));
     until(addr, "/metrics", &format!("{shown}1\n")).await;
     until(addr, "/health", &format!("not connected to {first} ")).await;
@@ -157,17 +157,13 @@ async fn a_reload_that_fails_is_in_the_metrics_until_one_succeeds() {
     assert!(failed(0).await);
 
     let missing = socket_path().with_extension("toml");
-    running
-        .gateway
-        .reload_file(&missing, &mut Activation::default())
-        .await
-        .expect_err("there is no such file");
+    running.gateway.reload_file(&missing, &Activation::default()).await.expect_err("there is no such file");
     assert!(failed(1).await);
-    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&config, &Activation::default()).await.expect("valid");
     assert!(failed(0).await);
     let mut wrong = config.clone();
     wrong.limits.clients = 0;
-    running.gateway.reload(&wrong, &mut Activation::default()).await.expect_err("out of range");
+    running.gateway.reload(&wrong, &Activation::default()).await.expect_err("out of range");
     assert!(failed(1).await);
     assert_eq!(running.client().await.say("PING").await, "PONG", "the configuration before it holds");
 }
@@ -188,7 +184,7 @@ async fn a_server_that_left_is_not_connected_to_again_when_its_clients_have_gone
     expect(&mut connection, &encode(["PING"])).await;
     connection.write_all(b"+PONG\r\n").await.unwrap();
     old.expect_bytes(b"+PONG\r\n").await;
-    running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&after, &Activation::default()).await.expect("valid");
     drop(old);
     while get(addr, "/metrics").await.contains(&first.url) {
         tokio::task::yield_now().await;
@@ -241,7 +237,7 @@ async fn clients_of_a_server_that_left_are_closed_when_its_time_is_over_unless_i
         assert_eq!(client.say("PING").await, "PONG");
     }
     let mut reload = async |config| {
-        running.gateway.reload(config, &mut Activation::default()).await.expect("valid");
+        running.gateway.reload(config, &Activation::default()).await.expect("valid");
         running.client().await
     };
     reload(&after).await;
@@ -367,7 +363,7 @@ async fn routes_to_one_server_have_one_series() {
     let mut one = both.clone();
     one.metrics = Some(addr);
     one.routes.pop();
-    running.gateway.reload(&one, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&one, &Activation::default()).await.expect("valid");
     until(addr, "/metrics", &format!("\nvalkey_rdma_gateway_clients{{server=\"{url}\"}} 0\n")).await;
     let metrics = get(addr, "/metrics").await;
     assert!(metrics.contains(&commands), "a counter does not shrink: {metrics}");

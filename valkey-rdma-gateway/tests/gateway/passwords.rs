@@ -189,7 +189,7 @@ async fn a_changed_password_holds_for_clients_that_there_are() {
     client.expect_bytes(b"+A\r\n").await;
 
     file.write("two");
-    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&config, &Activation::default()).await.expect("valid");
     client.command("GET b").await;
     expect(&mut connection, &encode(["GET", "b"])).await;
     connection.write_all(b"+B\r\n").await.unwrap();
@@ -197,7 +197,7 @@ async fn a_changed_password_holds_for_clients_that_there_are() {
 
     // A new file that holds no password changes nothing.
     file.write("");
-    let refused = running.gateway.reload(&config, &mut Activation::default()).await.unwrap_err();
+    let refused = running.gateway.reload(&config, &Activation::default()).await.unwrap_err();
     assert!(matches!(&refused, GatewayError::Password { path, .. } if *path == file.0), "{refused}");
     drop(connection);
     client.command("GET c").await;
@@ -231,7 +231,7 @@ impl Refused {
     }
 
     async fn reload(&mut self) {
-        self.running.gateway.reload(&self.config, &mut Activation::default()).await.expect("valid");
+        self.running.gateway.reload(&self.config, &Activation::default()).await.expect("valid");
     }
 }
 
@@ -274,7 +274,7 @@ async fn health_asks_with_the_password_that_was_read_last() {
     assert!(asked.await.unwrap().ends_with("\r\n\r\nok\n"));
 
     // With the same password, the connection stays. An answer counts for some time, so the next question may be one of many.
-    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&config, &Activation::default()).await.expect("valid");
     let addr = running.gateway.metrics_addr().unwrap();
     let ping = encode(["PING"]);
     tokio::select! {
@@ -284,7 +284,7 @@ async fn health_asks_with_the_password_that_was_read_last() {
     probe.write_all(b"+PONG\r\n").await.unwrap();
 
     file.write("two");
-    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    running.gateway.reload(&config, &Activation::default()).await.expect("valid");
     let addr = running.gateway.metrics_addr().unwrap();
     let asked = tokio::spawn(async move {
         loop {
@@ -323,7 +323,7 @@ async fn a_changed_password_holds_for_a_whole_cluster() {
     let keys: Vec<_> = (0..3).map(|node| mocks.key_of(node, 0)).collect();
     for (password, connects) in [("one", false), ("two", true), ("three", false), ("two", true)] {
         file.write(password);
-        running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+        running.gateway.reload(&config, &Activation::default()).await.expect("valid");
         for key in &keys {
             let reply = client.say(&format!("GET {key}")).await;
             assert_eq!(reply.starts_with("-WRONGPASS"), !connects, "{password}: {reply}");

@@ -111,7 +111,7 @@ async fn rdma_clients_reach_a_server_without_rdma() {
         let servers = vec![server.clone()];
         let route = RouteConfig { listen, servers, cluster: false, user: None, password_file: None, share };
         let config = Config::new(route);
-        let gateway = Gateway::start(&config, &mut Activation::default()).await.unwrap();
+        let gateway = Gateway::start(&config, &Activation::default()).await.unwrap();
         let [Listen::Emulated(addr)] = gateway.listening()[..] else { panic!("one listener") };
         let client = Client::connect(format!("emulated://{addr}")).await.unwrap();
         client.command(["SET", "k", "v"]).await.unwrap();

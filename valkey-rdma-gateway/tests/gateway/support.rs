@@ -60,7 +60,7 @@ pub(crate) fn cluster_config(urls: Vec<String>, limits: Limits) -> Config {
 }
 
 pub(crate) async fn start(config: &Config) -> Running {
-    let gateway = Gateway::start(config, &mut Activation::default()).await.expect("starts");
+    let gateway = Gateway::start(config, &Activation::default()).await.expect("starts");
     let (mut unix, mut tcp) = (None, None);
     for address in gateway.listening() {
         match address {

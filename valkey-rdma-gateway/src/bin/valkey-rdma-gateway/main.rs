@@ -182,19 +182,16 @@ async fn run(config: Config, path: Option<&Path>) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate()).map_err(describe)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(describe)?;
 
-    let mut activation = Activation::from_env();
-    let started = Gateway::start(&config, &mut activation).await;
+    let activation = Activation::from_env();
+    let started = Gateway::start(&config, &activation).await;
     let mut gateway = started.map_err(|error| error.to_string())?;
-    for address in activation.unused() {
-        warn!(%address, "a socket was passed that no `listen` names: clients that connect there wait for ever");
-    }
-    announce(&gateway);
+    announce(&gateway, &activation);
     report("READY=1");
     loop {
         tokio::select! {
             _ = interrupt.recv() => break,
             _ = terminate.recv() => break,
-            _ = hang_up.recv() => reload(&mut gateway, path, &config, &mut activation).await,
+            _ = hang_up.recv() => reload(&mut gateway, path, &config, &activation).await,
             () = gateway.wait() => return Err("no listener is left".to_owned()),
         }
     }
@@ -205,7 +202,7 @@ async fn run(config: Config, path: Option<&Path>) -> Result<(), String> {
 }
 
 /// Reads the configuration file again, and password files. Without a file, `config` stays.
-async fn reload(gateway: &mut Gateway, path: Option<&Path>, config: &Config, activation: &mut Activation) {
+async fn reload(gateway: &mut Gateway, path: Option<&Path>, config: &Config, activation: &Activation) {
     let reloaded = match path {
         Some(path) => gateway.reload_file(path, activation).await,
         None => gateway.reload(config, activation).await,
@@ -214,7 +211,7 @@ async fn reload(gateway: &mut Gateway, path: Option<&Path>, config: &Config, act
         (Ok(()), Some(path)) => {
             info!(path = %path.display(), "configuration read again");
             report("STATUS=configuration read again");
-            announce(gateway);
+            announce(gateway, activation);
         }
         (Ok(()), None) if config.routes.iter().any(|route| route.password_file.is_some()) => {
             info!("there is no configuration file; the password file is read again");
@@ -229,9 +226,12 @@ async fn reload(gateway: &mut Gateway, path: Option<&Path>, config: &Config, act
     }
 }
 
-fn announce(gateway: &Gateway) {
+fn announce(gateway: &Gateway, activation: &Activation) {
     for address in gateway.listening() {
         say(&format!("ready {address}"));
+    }
+    for address in gateway.unserved(activation) {
+        warn!(%address, "a socket was passed that no `listen` names: clients that connect there wait for ever");
     }
 }
 
