@@ -127,6 +127,33 @@ def test_forks_beside_loops_that_make_calls(url):
     assert run(FORK_BESIDE_LOOPS, url) == ["done"]
 
 
+SECOND_INTERPRETER = """
+import sys
+from valkey_rdma import Client
+try:
+    import _interpreters as interpreters
+    second = interpreters.create("legacy")
+except ImportError:
+    # Before Python 3.13.
+    import _xxsubinterpreters as interpreters
+    second = interpreters.create(isolated=False)
+client = Client(sys.argv[1])
+interpreters.run_string(second, '''
+try:
+    import valkey_rdma
+except ImportError as error:
+    assert "another interpreter" in str(error), error
+    print("refused", flush=True)
+''')
+interpreters.destroy(second)
+print(client.command("PING").decode())
+"""
+
+
+def test_another_interpreter_is_refused_and_its_end_changes_nothing(url):
+    assert run(SECOND_INTERPRETER, url) == ["refused", "PONG"]
+
+
 WITHOUT_DESCRIPTORS = """
 import os, resource, sys, threading
 from valkey_rdma import Client
