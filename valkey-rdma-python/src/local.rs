@@ -19,6 +19,11 @@ impl<T> Local<T> {
     pub(crate) fn here(&self) -> Option<&T> {
         self.value.as_ref().filter(|_| self.process == process::id())
     }
+
+    /// As [`here`](Self::here), to change it.
+    pub(crate) fn here_mut(&mut self) -> Option<&mut T> {
+        self.value.as_mut().filter(|_| self.process == process::id())
+    }
 }
 
 impl<T> Drop for Local<T> {
