@@ -62,36 +62,36 @@ impl Client {
         Ok(Self { client, reactor })
     }
 
-    /// As [`Client::command`](crate::Client::command).
+    /// Sends a command and returns its reply, as [`Client::command`](crate::Client::command) does.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Client::command`](crate::Client::command), and [`ConnectCause::Forked`] in a forked child.
     pub fn command(&self, command: impl IntoCommand) -> Result<Value, Error> {
         self.execute(command.into_command())
     }
 
-    /// As [`Client::query`](crate::Client::query).
+    /// Sends a command and converts its reply, as [`Client::query`](crate::Client::query) does.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Client::query`](crate::Client::query), and [`ConnectCause::Forked`] in a forked child.
     pub fn query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
         let command = command.into_command();
         let name = command.kept_name();
         Ok(name.convert(self.execute(command)?)?)
     }
 
-    /// As [`Client::execute`](crate::Client::execute).
+    /// Sends a command built before and returns its reply, as [`Client::execute`](crate::Client::execute) does.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Client::execute`](crate::Client::execute), and [`ConnectCause::Forked`] in a forked child.
     pub fn execute(&self, command: Command) -> Result<Value, Error> {
         self.call(self.client.execute(command))
     }
 
-    /// As [`Pipeline::send`](crate::Pipeline::send), for commands built before.
+    /// Sends commands together and returns all replies, as [`Pipeline::send`](crate::Pipeline::send) does.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Pipeline::send`](crate::Pipeline::send), and [`ConnectCause::Forked`] in a forked child.
     pub fn pipeline(
         &self,
         commands: impl IntoIterator<Item = impl IntoCommand>,
@@ -103,10 +103,10 @@ impl Client {
         self.call(pipeline.send())
     }
 
-    /// As [`Client::get_into`](crate::Client::get_into).
+    /// Reads a value into the caller's memory, as [`Client::get_into`](crate::Client::get_into) does.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`Client::get_into`](crate::Client::get_into), and [`ConnectCause::Forked`] in a forked child.
     pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         self.call(self.client.get_into(key, buffer))
     }

@@ -1,6 +1,6 @@
 //! `AsyncClient`: the client for asyncio.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -18,6 +18,7 @@ use crate::options::Options;
 use crate::registration::Registration;
 use crate::runtime;
 use crate::server::Target;
+use crate::sync::lock;
 use crate::transfer::Fit;
 use crate::{arguments, batch, describe, memory, reply};
 
@@ -65,7 +66,7 @@ impl AsyncClient {
 
     fn engine(&self, py: Python<'_>) -> PyResult<Arc<Engine>> {
         memory::release_all(py);
-        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        let engine = self.engine.get(py)?;
         if engine.is_closed() {
             return Err(Failure::Closed.raise(py));
         }
@@ -297,7 +298,7 @@ impl AsyncClient {
     /// Closes all connections, after the replies to what was sent, which it waits for up to 3 s. No buffer is in use when the await
     /// returns.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?.clone();
+        let engine = self.engine.get(py)?.clone();
         let at_end = EndOnDrop::new(&self.event_loop);
         let close = engine.close();
         self.start(py, close, move |py, ()| {
@@ -341,7 +342,7 @@ impl AsyncPipeline {
     #[pyo3(signature = (*arguments))]
     fn command<'py>(slf: &Bound<'py, Self>, arguments: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, Self>> {
         let command = arguments::command(arguments, None)?;
-        slf.get().commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        lock(&slf.get().commands).push(command);
         Ok(slf.clone())
     }
 
@@ -357,13 +358,13 @@ impl AsyncPipeline {
         let client = self.client.get();
         let engine = client.engine(py)?;
         let limit = arguments::limit(timeout)?;
-        let commands = std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner));
+        let commands = std::mem::take(&mut *lock(&self.commands));
         client.start(py, engine.pipeline(commands, limit), move |py, replies| {
             reply::list_to_python(py, replies, raise_on_error)
         })
     }
 
     fn __len__(&self) -> usize {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner).len()
+        lock(&self.commands).len()
     }
 }

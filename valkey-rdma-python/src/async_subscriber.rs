@@ -8,7 +8,6 @@ use tokio::runtime::Handle;
 use valkey_rdma_client::pubsub::Event;
 
 use crate::arguments;
-use crate::errors::Failure;
 use crate::event_loop::{Cancelled, EventLoop};
 use crate::local::Local;
 use crate::pubsub::{Shared, event_to_python, subscription};
@@ -30,7 +29,7 @@ impl AsyncSubscriber {
     }
 
     fn shared(&self, py: Python<'_>) -> PyResult<Arc<Shared>> {
-        Ok(self.shared.here().ok_or_else(|| Failure::Forked.raise(py))?.clone())
+        Ok(self.shared.get(py)?.clone())
     }
 
     fn order<'py>(

@@ -1,6 +1,6 @@
 //! `Client`: calls that wait, from any number of threads.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -17,6 +17,7 @@ use crate::pubsub::Subscriber;
 use crate::registration::Registration;
 use crate::runtime::{self, Calls};
 use crate::server::Target;
+use crate::sync::lock;
 use crate::transfer::Fit;
 use crate::{arguments, batch, describe, memory, reply};
 
@@ -54,7 +55,7 @@ impl Client {
     /// If the client is closed or of another process, or was never connected.
     fn engine(&self, py: Python<'_>) -> PyResult<Arc<Engine>> {
         memory::release_all(py);
-        let engine = self.shared.get()?.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        let engine = self.shared.get()?.engine.get(py)?;
         if engine.is_closed() {
             return Err(Failure::Closed.raise(py));
         }
@@ -67,7 +68,7 @@ impl Client {
         py: Python<'_>,
         operation: impl Future<Output = Result<T, Failure>> + Send,
     ) -> PyResult<T> {
-        let calls = self.shared.get()?.calls.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        let calls = self.shared.get()?.calls.get(py)?;
         let outcome = runtime::wait_in(py, calls, operation);
         memory::release_all(py);
         outcome?.map_err(|failure| failure.raise(py))
@@ -331,7 +332,7 @@ impl Pipeline {
     #[pyo3(signature = (*arguments))]
     fn command<'py>(slf: &Bound<'py, Self>, arguments: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, Self>> {
         let command = arguments::command(arguments, None)?;
-        slf.get().commands().push(command);
+        lock(&slf.get().commands).push(command);
         Ok(slf.clone())
     }
 
@@ -342,18 +343,12 @@ impl Pipeline {
         let client = self.client.get();
         let engine = client.engine(py)?;
         let limit = arguments::limit(timeout)?;
-        let commands = std::mem::take(&mut *self.commands());
+        let commands = std::mem::take(&mut *lock(&self.commands));
         let replies = client.wait(py, engine.pipeline(commands, limit))?;
         reply::list_to_python(py, replies, raise_on_error)
     }
 
     fn __len__(&self) -> usize {
-        self.commands().len()
-    }
-}
-
-impl Pipeline {
-    fn commands(&self) -> MutexGuard<'_, Vec<Command>> {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.commands).len()
     }
 }

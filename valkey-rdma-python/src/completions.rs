@@ -2,9 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, eventfd};
+
+use crate::sync::lock;
 
 /// A queue with an eventfd. A burst of completions costs one write and one wake-up.
 pub(crate) struct Completions<T> {
@@ -45,6 +47,6 @@ impl<T> Completions<T> {
     }
 
     fn done(&self) -> MutexGuard<'_, Vec<T>> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.done)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 
 use crate::completions::Completions;
 use crate::errors::Failure;
+use crate::sync::lock;
 use crate::{memory, runtime};
 
 /// Makes the result of an operation a Python object, on the loop's thread. It holds no [`EventLoop`], which would hold it for ever: a
@@ -242,7 +243,7 @@ impl EventLoop {
     }
 
     fn pending(&self) -> MutexGuard<'_, HashMap<u64, Pending>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pending)
     }
 }
 

@@ -1,13 +1,14 @@
 //! [`LaneSets`]: the lanes of one server, or those of each node of a cluster.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use valkey_rdma_client::ClusterClient;
 use valkey_rdma_client::cluster::NodeAddress;
 
 use crate::lanes::{LaneSettings, Lanes, Origin};
 use crate::server::Server;
+use crate::sync::lock;
 
 /// The lanes that an engine has.
 pub(crate) enum LaneSets {
@@ -94,6 +95,6 @@ impl OfNodes {
     }
 
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.nodes)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::iter;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -10,6 +10,7 @@ use valkey_rdma_client::cluster::{NodeAddress, Route};
 use valkey_rdma_client::{Client, ClusterClient, Dedicated, Error};
 
 use crate::reactor::Home;
+use crate::sync::lock;
 
 /// What a lane is wanted for. Loads are before stores, because a request waits for what is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +158,7 @@ impl Lanes {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -12,7 +12,7 @@
 //! | `client`, `async_client`, `async_subscriber`, `cluster`, `lmcache`, `pubsub`, `registration`, `bridge` | the classes |
 //! | `connected` | what `__init__` makes of an object |
 //! | `arguments`, `batch`, `options`, `reply`, `errors`, `describe` | from Python's objects and back |
-//! | `runtime`, `reactor`, `fork`, `local`, `completions`, `event_loop` | threads, processes, and asyncio |
+//! | `runtime`, `reactor`, `replaced`, `sync`, `fork`, `local`, `completions`, `event_loop` | threads, processes, and asyncio |
 #![deny(unsafe_code)]
 
 use pyo3::exceptions::PyImportError;
@@ -43,9 +43,11 @@ mod options;
 mod pubsub;
 mod reactor;
 mod registration;
+mod replaced;
 mod reply;
 mod runtime;
 mod server;
+mod sync;
 mod traffic;
 mod transfer;
 

@@ -64,7 +64,7 @@ struct Shared {
 
 impl Connector {
     fn shared(&self, py: Python<'_>) -> PyResult<&Arc<Shared>> {
-        self.shared.here().ok_or_else(|| Failure::Forked.raise(py))
+        self.shared.get(py)
     }
 
     /// The engine, for a batch.

@@ -2,6 +2,10 @@
 
 use std::{mem, process};
 
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+
 /// Something that belongs to one process. In a forked child it is neither used nor dropped: its descriptors are shared with the
 /// parent, and its locks may be held by threads that the child does not have.
 pub(crate) struct Local<T> {
@@ -23,6 +27,12 @@ impl<T> Local<T> {
     /// As [`here`](Self::here), to change it.
     pub(crate) fn here_mut(&mut self) -> Option<&mut T> {
         self.value.as_mut().filter(|_| self.process == process::id())
+    }
+
+    /// # Errors
+    /// ForkedError in a forked child.
+    pub(crate) fn get(&self, py: Python<'_>) -> PyResult<&T> {
+        self.here().ok_or_else(|| Failure::Forked.raise(py))
     }
 }
 

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::slice;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
@@ -16,6 +16,7 @@ use pyo3::ffi::{Py_ssize_t, PyObject};
 use pyo3::prelude::*;
 
 use crate::runtime;
+use crate::sync::lock;
 
 /// Python's `Py_buffer`.
 ///
@@ -197,7 +198,7 @@ unsafe impl Send for Released {}
 static RELEASED: Mutex<Vec<Released>> = Mutex::new(Vec::new());
 
 fn released() -> MutexGuard<'static, Vec<Released>> {
-    RELEASED.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&RELEASED)
 }
 
 /// Releases the memory of operations that have ended. Every entry point calls it.
@@ -232,7 +233,7 @@ static CLAIMS: Mutex<Claims> =
     Mutex::new(Claims { writes: BTreeMap::new(), reads: BTreeMap::new(), longest_read: 0, next: 0 });
 
 fn claims() -> MutexGuard<'static, Claims> {
-    CLAIMS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&CLAIMS)
 }
 
 impl Claims {

@@ -1,7 +1,7 @@
 //! `Subscriber`: published messages, for calls that wait.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use pyo3::IntoPyObjectExt;
@@ -18,6 +18,7 @@ use crate::errors::Failure;
 use crate::local::Local;
 use crate::runtime;
 use crate::server::Subscriptions;
+use crate::sync::lock;
 
 /// A subscriber that the calls of one Python object share.
 pub(crate) struct Shared {
@@ -97,7 +98,7 @@ impl Shared {
     }
 
     fn returned(&self) -> MutexGuard<'_, VecDeque<Event>> {
-        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.returned)
     }
 }
 
@@ -137,7 +138,7 @@ impl Subscriber {
     where
         F: Future<Output = Result<T, Failure>> + Send,
     {
-        let shared = self.shared.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        let shared = self.shared.get(py)?;
         runtime::wait(py, &self.handle, call(shared.clone()))?.map_err(|failure| failure.raise(py))
     }
 }

@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::timeout;
 
 use crate::local::Local;
+use crate::replaced::Replaced;
 
 /// What one calling thread waits with. It runs no tasks: those run on the background threads.
 pub(crate) struct Reactor {
@@ -48,7 +49,8 @@ impl Reactor {
 
     /// Polls a future on the calling thread, for a while. `None`: it is not done yet.
     pub(crate) fn poll_for<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
-        let _waiting = Waiting::begin(Home { id: self.id, handle: self.runtime.handle().clone() });
+        let home = Home { id: self.id, handle: self.runtime.handle().clone() };
+        let _waiting = Replaced::new(&WAITING, Some(home));
         self.runtime.block_on(async { timeout(limit, future).await.ok() })
     }
 }
@@ -81,21 +83,6 @@ impl Home {
 impl PartialEq for Home {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
-    }
-}
-
-/// While it exists, tasks polled on this thread wait at its reactor.
-struct Waiting(Option<Home>);
-
-impl Waiting {
-    fn begin(home: Home) -> Self {
-        Self(WAITING.replace(Some(home)))
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        WAITING.set(self.0.take());
     }
 }
 

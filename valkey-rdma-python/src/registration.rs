@@ -1,7 +1,7 @@
 //! [`Registration`]: memory of a Python object that RDMA connections send values from in place.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use bytes::Bytes;
 use pyo3::prelude::*;
@@ -9,6 +9,7 @@ use pyo3::types::PyTuple;
 use valkey_rdma_client::SendRegion;
 
 use crate::memory::{self, Memory, Use};
+use crate::sync::{read, write};
 
 /// The registered memory of a client.
 #[derive(Default)]
@@ -28,13 +29,13 @@ impl Registrations {
         let nbytes = range.len();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let region = SendRegion::new(range.start, nbytes, memory);
-        self.regions.write().unwrap_or_else(PoisonError::into_inner).push((number, region));
+        write(&self.regions).push((number, region));
         Ok(Registration { registrations: self.clone(), number, nbytes })
     }
 
     /// The same value, which RDMA connections do not copy if its memory is registered.
     pub(crate) fn lend(&self, value: Bytes) -> Bytes {
-        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let regions = read(&self.regions);
         regions.iter().fold(value, |value, (_, region)| region.lend(value))
     }
 }
@@ -55,7 +56,7 @@ pub(crate) struct Registration {
 impl Registration {
     /// Ends the registration. Values sent later are copied again.
     fn close(&self, py: Python<'_>) {
-        let mut regions = self.registrations.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = write(&self.registrations.regions);
         let ended =
             regions.iter().position(|(number, _)| *number == self.number).map(|at| regions.remove(at));
         drop(regions);

@@ -5,9 +5,7 @@ use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::process;
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
-};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -20,6 +18,8 @@ pub(crate) use valkey_rdma_transport::blocking::Reactor as Calls;
 use crate::errors::Failure;
 use crate::local::Local;
 use crate::reactor::Reactor;
+use crate::replaced::Replaced;
+use crate::sync::{lock, read, write};
 
 /// The runtime of a process. A forked child has none of its threads, so it makes its own.
 pub(crate) struct OfProcess {
@@ -32,7 +32,7 @@ pub(crate) struct OfProcess {
 static RUNTIME: Mutex<Option<OfProcess>> = Mutex::new(None);
 
 pub(crate) fn current() -> MutexGuard<'static, Option<OfProcess>> {
-    RUNTIME.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&RUNTIME)
 }
 
 /// The background threads of this process, which are started at the first call.
@@ -95,7 +95,7 @@ static EXITING: RwLock<bool> = RwLock::new(false);
 
 /// Waits until no calling thread polls, and keeps all of them from it.
 pub(crate) fn gate() -> RwLockWriteGuard<'static, bool> {
-    EXITING.write().unwrap_or_else(PoisonError::into_inner)
+    write(&EXITING)
 }
 
 /// True once Python exits: background threads run nothing any more.
@@ -129,7 +129,7 @@ pub(crate) fn wait<T: Send>(
 /// As [`wait`], in the runtime of blocking clients, which the calling thread drives if it waits alone.
 ///
 /// # Errors
-/// As there.
+/// What a signal handler raises; ForkedError in a child that a signal handler has forked; ClosedError once Python exits.
 pub(crate) fn wait_in<F: Future<Output: Send> + Send>(
     py: Python<'_>,
     calls: &Calls,
@@ -142,7 +142,7 @@ pub(crate) fn wait_in<F: Future<Output: Send> + Send>(
             // It ends its turn at the runtime first.
             None => Poll::Ready(None),
         });
-        let _driving = InBackground::begin(true);
+        let _driving = Replaced::new(&IN_BACKGROUND, true);
         let done = calls.call_until(Some(Instant::now() + SIGNAL_CHECK), polled)?;
         Some(done.unwrap_or_else(|| sleep_until_the_end()))
     };
@@ -160,6 +160,7 @@ pub(crate) fn wait_until_stopped<T: Send, F: Future<Output = T> + Send>(
     operation: impl FnOnce(oneshot::Receiver<()>) -> F,
 ) -> PyResult<T> {
     let (stop, stopped) = oneshot::channel();
+    // A child must not wake what its parent waits with.
     let stop = Local::new(stop);
     let mut future = Local::new(Box::pin(operation(stopped)));
     // Without descriptors for its own, the background threads wait in its place.
@@ -188,7 +189,7 @@ fn poll_to_end<F: Future<Output: Send> + Send>(
     check: impl Fn() -> PyResult<()>,
 ) -> PyResult<F::Output> {
     refuse_at_exit(py)?;
-    let _waiting = Waiting::begin();
+    let _waiting = Replaced::new(&DEPTH, DEPTH.get() + 1);
     while let Some(future) = future.here_mut() {
         match py.detach(|| poll(future.as_mut())) {
             Some(done) => return Ok(done),
@@ -207,21 +208,6 @@ thread_local! {
 /// True if the calling thread waits for an operation, and a signal handler runs meanwhile.
 pub(crate) fn is_waiting() -> bool {
     DEPTH.get() > 0
-}
-
-struct Waiting;
-
-impl Waiting {
-    fn begin() -> Self {
-        DEPTH.set(DEPTH.get() + 1);
-        Self
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
-    }
 }
 
 /// `None`: it is not done yet.
@@ -256,9 +242,9 @@ fn poll_unless_exiting<T>(
 
 /// Runs a step without Python's lock, while no thread forks. `None` once Python exits.
 fn unless_exiting<T>(step: impl FnOnce() -> T) -> Option<T> {
-    let exiting = EXITING.read().unwrap_or_else(PoisonError::into_inner);
+    let exiting = read(&EXITING);
     // What it drops does not take that lock once more.
-    let _guarded = InBackground::begin(false);
+    let _guarded = Replaced::new(&IN_BACKGROUND, false);
     (!*exiting).then(step)
 }
 
@@ -281,7 +267,7 @@ pub(crate) fn poll_once<T>(
 ) -> PyResult<Poll<T>> {
     wait_for_forks(py);
     // At exit, other threads hold it for moments, without Python's lock.
-    let exiting = EXITING.read().unwrap_or_else(PoisonError::into_inner);
+    let exiting = read(&EXITING);
     if *exiting {
         drop(exiting);
         return Err(Failure::Exiting.raise(py));
@@ -292,28 +278,12 @@ pub(crate) fn poll_once<T>(
 
 /// Keeps other threads from forking, if this is a background thread: these never have Python's lock, which keeps them from it too.
 pub(crate) fn no_fork_meanwhile() -> Option<RwLockReadGuard<'static, bool>> {
-    IN_BACKGROUND.get().then(|| EXITING.read().unwrap_or_else(PoisonError::into_inner))
+    IN_BACKGROUND.get().then(|| read(&EXITING))
 }
 
 thread_local! {
+    /// Whether this thread runs what background threads run.
     static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
-}
-
-/// While it exists, this thread runs what background threads run, or does not.
-struct InBackground {
-    before: bool,
-}
-
-impl InBackground {
-    fn begin(now: bool) -> Self {
-        Self { before: IN_BACKGROUND.replace(now) }
-    }
-}
-
-impl Drop for InBackground {
-    fn drop(&mut self) {
-        IN_BACKGROUND.set(self.before);
-    }
 }
 
 fn sleep_until_the_end() -> ! {

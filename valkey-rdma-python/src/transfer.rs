@@ -2,15 +2,18 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
-use valkey_rdma_client::{ClusterClient, Command, Error, Fate, Fetched, LostCause, ServerErrorKind};
+use valkey_rdma_client::{
+    ClusterClient, Command, Dedicated, Error, Fate, Fetched, LostCause, ServerErrorKind,
+};
 
 use crate::lane_sets::LaneSets;
 use crate::lanes::{Lanes, Purpose};
 use crate::memory::Memory;
+use crate::sync::lock;
 
 /// A key, and the memory for its value.
 pub(crate) struct Load {
@@ -41,18 +44,22 @@ pub(crate) trait Item: Send + Sized + 'static {
     type Outcome: Send + 'static;
     /// What all items of a batch have in common.
     type Common: Copy + Send + Sync + 'static;
+    const PURPOSE: Purpose;
 
     fn key(&self) -> &[u8];
 
     /// Bytes of the value.
     fn len(&self) -> usize;
 
-    /// Sends items together on a lane. The connection's failure comes beside the items, because they may be sent again.
-    fn send(
-        lanes: Arc<Lanes>,
+    /// Sends items together on a lane, once. Fails if the lane does.
+    fn attempt(
         items: &mut [Self],
-        batch: &Batch<Self::Common>,
-    ) -> impl Future<Output = Result<PerKey<Self::Outcome>, Broken>> + Send;
+        lane: &mut Dedicated,
+        common: Self::Common,
+    ) -> impl Future<Output = Result<PerKey<Self::Outcome>, Error>> + Send;
+
+    /// True if sending all items again after this failure does no harm.
+    fn is_repeatable(error: &Error) -> bool;
 
     /// Sends one item where the cluster says, through redirections and failovers.
     fn send_apart(
@@ -63,13 +70,6 @@ pub(crate) trait Item: Send + Sized + 'static {
 
     /// The error reply of a server in an outcome.
     fn refusal(outcome: &Result<Self::Outcome, Error>) -> Option<&Error>;
-}
-
-/// A lane failed under a chunk.
-pub(crate) struct Broken {
-    error: Error,
-    /// True if sending all of the chunk again does no harm.
-    repeatable: bool,
 }
 
 /// What the chunks of a batch have in common.
@@ -159,7 +159,7 @@ async fn work<T: Item>(
 ) -> Done<T> {
     let mut done = Vec::new();
     loop {
-        let next = chunks.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let next = lock(&chunks).pop_front();
         let Some(chunk) = next else { return done };
         done.extend(send_chunk(&batch, lanes.clone(), chunk).await);
     }
@@ -206,7 +206,7 @@ async fn send_chunk<T: Item>(
     let common = batch.common;
     let (places, mut items): (Vec<_>, Vec<_>) = chunk.into_iter().unzip();
     let sent = match lanes {
-        Some(lanes) => Some(T::send(lanes, &mut items, batch).await),
+        Some(lanes) => Some(send(&lanes, &mut items, batch).await),
         None => None,
     };
     let cluster = batch.sets.cluster();
@@ -224,15 +224,39 @@ async fn send_chunk<T: Item>(
             }
             outcomes
         }
-        (Some(Err(broken)), Some(cluster)) if broken.repeatable => {
+        (Some(Err(error)), Some(cluster)) if T::is_repeatable(&error) => {
             Box::pin(apart(&mut items, cluster, common)).await
         }
         (None, Some(cluster)) => Box::pin(apart(&mut items, cluster, common)).await,
-        (Some(Err(broken)), _) => items.iter().map(|_| Err(broken.error.clone())).collect(),
+        (Some(Err(error)), _) => items.iter().map(|_| Err(error.clone())).collect(),
         // One server has lanes for every key.
         (None, None) => Vec::new(),
     };
     places.into_iter().zip(outcomes).collect()
+}
+
+/// Sends items together on a lane, and again if the lane is lost and that does no harm.
+async fn send<T: Item>(
+    lanes: &Arc<Lanes>,
+    items: &mut [T],
+    batch: &Batch<T::Common>,
+) -> Result<PerKey<T::Outcome>, Error> {
+    let mut lane = lanes.take(T::PURPOSE).await?;
+    batch.begin();
+    let mut retries = lanes.settings().retries;
+    loop {
+        match T::attempt(items, lane.connection(), batch.common).await {
+            Ok(outcomes) => {
+                lane.keep();
+                return Ok(outcomes);
+            }
+            Err(error) if retries > 0 && has_lost_its_lane(&error) && T::is_repeatable(&error) => {
+                retries -= 1;
+                lane.reconnect().await?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 async fn apart<T: Item>(items: &mut [T], cluster: &ClusterClient, common: T::Common) -> PerKey<T::Outcome> {
@@ -259,6 +283,7 @@ fn has_lost_its_lane(error: &Error) -> bool {
 impl Item for Load {
     type Outcome = Fetched;
     type Common = Fit;
+    const PURPOSE: Purpose = Purpose::Load;
 
     fn key(&self) -> &[u8] {
         &self.key
@@ -268,39 +293,17 @@ impl Item for Load {
         self.memory.len()
     }
 
-    async fn send(
-        lanes: Arc<Lanes>,
-        items: &mut [Self],
-        batch: &Batch<Fit>,
-    ) -> Result<PerKey<Fetched>, Broken> {
-        let fit = batch.common;
+    async fn attempt(items: &mut [Self], lane: &mut Dedicated, fit: Fit) -> Result<PerKey<Fetched>, Error> {
         let keys: Vec<_> = items.iter().map(|load| load.key.clone()).collect();
-        let fetch = async {
-            let mut lane = lanes.take(Purpose::Load).await?;
-            batch.begin();
-            let mut retries = lanes.settings().retries;
-            loop {
-                let mut places: Vec<_> =
-                    items.iter_mut().map(|load| Some(load.memory.as_mut_slice())).collect();
-                let place = |index: usize, len: usize| fitting(places[index].take()?, len, fit);
-                match lane.connection().get_each(&keys, None, place).await {
-                    Ok(fetched) => {
-                        lane.keep();
-                        return Ok(fetched);
-                    }
-                    // To read a value twice does no harm.
-                    Err(error) if retries > 0 && has_lost_its_lane(&error) => {
-                        retries -= 1;
-                        lane.reconnect().await?;
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        match fetch.await {
-            Ok(fetched) => Ok(fetched.into_iter().map(Ok).collect()),
-            Err(error) => Err(Broken { error, repeatable: true }),
-        }
+        let mut places: Vec<_> = items.iter_mut().map(|load| Some(load.memory.as_mut_slice())).collect();
+        let place = |index: usize, len: usize| fitting(places[index].take()?, len, fit);
+        let fetched = lane.get_each(&keys, None, place).await?;
+        Ok(fetched.into_iter().map(Ok).collect())
+    }
+
+    /// To read a value twice does no harm.
+    fn is_repeatable(_: &Error) -> bool {
+        true
     }
 
     async fn send_apart(&mut self, cluster: &ClusterClient, fit: Fit) -> Result<Fetched, Error> {
@@ -346,6 +349,7 @@ impl Item for Store {
     type Outcome = ();
     /// The time to live in milliseconds.
     type Common = Option<u64>;
+    const PURPOSE: Purpose = Purpose::Store;
 
     fn key(&self) -> &[u8] {
         &self.key
@@ -355,41 +359,19 @@ impl Item for Store {
         self.value.len()
     }
 
-    async fn send(
-        lanes: Arc<Lanes>,
+    async fn attempt(
         items: &mut [Self],
-        batch: &Batch<Option<u64>>,
-    ) -> Result<PerKey<()>, Broken> {
-        let ttl = batch.common;
+        lane: &mut Dedicated,
+        ttl: Option<u64>,
+    ) -> Result<PerKey<()>, Error> {
         let commands: Vec<_> = items.iter().map(|store| store.command(ttl)).collect();
-        let send = async {
-            let mut lane = lanes.take(Purpose::Store).await?;
-            batch.begin();
-            let mut retries = lanes.settings().retries;
-            loop {
-                match lane.connection().execute_all(&commands, None).await {
-                    Ok(replies) => {
-                        lane.keep();
-                        return Ok(replies);
-                    }
-                    // What may have run is not sent again: another client may have set a newer value since.
-                    Err(error)
-                        if retries > 0 && has_lost_its_lane(&error) && error.fate() == Fate::NotSent =>
-                    {
-                        retries -= 1;
-                        lane.reconnect().await?;
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        match send.await {
-            Ok(replies) => Ok(replies.into_iter().map(|reply| Ok(reply.map(drop)?)).collect()),
-            Err(error) => {
-                let repeatable = error.fate() == Fate::NotSent;
-                Err(Broken { error, repeatable })
-            }
-        }
+        let replies = lane.execute_all(&commands, None).await?;
+        Ok(replies.into_iter().map(|reply| Ok(reply.map(drop)?)).collect())
+    }
+
+    /// What may have run is not sent again: another client may have set a newer value since.
+    fn is_repeatable(error: &Error) -> bool {
+        error.fate() == Fate::NotSent
     }
 
     async fn send_apart(&mut self, cluster: &ClusterClient, ttl: Option<u64>) -> Result<(), Error> {

@@ -1,6 +1,9 @@
 //! `--matrix`: every combination of some shapes.
 
+use std::ops::RangeInclusive;
 use std::str::FromStr;
+
+use crate::workload::Sizes;
 
 /// The axes, each with its values in the order given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,42 +36,29 @@ pub(crate) enum Axis {
 pub(crate) struct MatrixError(String);
 
 impl Axis {
-    fn read(name: &str) -> Option<(Axis, std::ops::RangeInclusive<u64>)> {
-        Some(match name {
-            "c" => (Axis::Connections, 1..=10_000),
-            "P" => (Axis::Pipeline, 1..=100_000),
-            "d" => (Axis::Size, 1..=crate::workload::Sizes::MAX),
-            "tasks" => (Axis::Tasks, 0..=10_000),
-            "threads" => (Axis::Threads, 1..=512),
-            "rx" => (Axis::RxSize, 65_536..=16_777_216),
-            _ => return None,
-        })
-    }
-}
+    const ALL: [Axis; 6] =
+        [Axis::Connections, Axis::Pipeline, Axis::Size, Axis::Tasks, Axis::Threads, Axis::RxSize];
 
-impl Axis {
+    /// The name in `--matrix`, the name of the flag's field in `Args`, and the values.
+    fn facts(self) -> (&'static str, &'static str, RangeInclusive<u64>) {
+        match self {
+            Axis::Connections => ("c", "clients", 1..=10_000),
+            Axis::Pipeline => ("P", "pipeline", 1..=100_000),
+            Axis::Size => ("d", "sizes", 1..=Sizes::MAX),
+            Axis::Tasks => ("tasks", "tasks_per_connection", 0..=10_000),
+            Axis::Threads => ("threads", "threads", 1..=512),
+            Axis::RxSize => ("rx", "rx_size", 65_536..=16_777_216),
+        }
+    }
+
     /// The name in `--matrix`.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Axis::Connections => "c",
-            Axis::Pipeline => "P",
-            Axis::Size => "d",
-            Axis::Tasks => "tasks",
-            Axis::Threads => "threads",
-            Axis::RxSize => "rx",
-        }
+        self.facts().0
     }
 
     /// The name of the flag's field in `Args`.
     pub(crate) fn id(self) -> &'static str {
-        match self {
-            Axis::Connections => "clients",
-            Axis::Pipeline => "pipeline",
-            Axis::Size => "sizes",
-            Axis::Tasks => "tasks_per_connection",
-            Axis::Threads => "threads",
-            Axis::RxSize => "rx_size",
-        }
+        self.facts().1
     }
 }
 
@@ -80,7 +70,8 @@ impl FromStr for Matrix {
         for item in text.split([' ', ';']).filter(|item| !item.is_empty()) {
             let bad = || MatrixError(item.to_owned());
             let (name, values) = item.split_once('=').ok_or_else(bad)?;
-            let (axis, range) = Axis::read(name).ok_or_else(bad)?;
+            let axis = Axis::ALL.into_iter().find(|axis| axis.name() == name).ok_or_else(bad)?;
+            let (.., range) = axis.facts();
             let read = |value: &str| value.parse().ok().filter(|value| range.contains(value)).ok_or_else(bad);
             let values = values.split(',').map(read).collect::<Result<_, _>>()?;
             if axes.iter().any(|(known, _)| *known == axis) {

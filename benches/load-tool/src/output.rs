@@ -1,7 +1,6 @@
 //! Files that results are written to, checked to be writable before anything is measured.
 
 use std::io;
-use std::path::PathBuf;
 
 use valkey_rdma_program::ReservedFile;
 
@@ -11,19 +10,15 @@ use crate::found::Found;
 use crate::report::{IntervalLog, hdr, html, json, plot};
 
 /// The files that the user wants.
-#[derive(Debug, Default)]
-pub(crate) struct Outputs {
-    json: Option<PathBuf>,
-    hdr: Option<PathBuf>,
-    plot: Option<PathBuf>,
-    html: Option<PathBuf>,
+pub(crate) struct Outputs<'a> {
+    args: &'a Args,
     /// Keeps no empty file.
     _reserved: Vec<ReservedFile>,
 }
 
-impl Outputs {
+impl<'a> Outputs<'a> {
     /// Makes sure that every file can be written.
-    pub(crate) fn new(args: &Args) -> Result<Outputs, Instead> {
+    pub(crate) fn new(args: &'a Args) -> Result<Outputs<'a>, Instead> {
         if let Some(path) = &args.plot
             && path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg"))
         {
@@ -53,33 +48,27 @@ impl Outputs {
                 Instead::Refuse(format!("{flag}: {} cannot be written: {error}", path.display()))
             })?);
         }
-        Ok(Outputs {
-            json: args.json.clone(),
-            hdr: args.hdr.clone(),
-            plot: args.plot.clone(),
-            html: args.html.clone(),
-            _reserved: reserved,
-        })
+        Ok(Outputs { args, _reserved: reserved })
     }
 
     /// The file that is written while tests run, if the user wants it.
     pub(crate) fn interval_log(&self) -> Option<IntervalLog> {
-        self.hdr.as_deref().map(|path| IntervalLog::new(hdr::log_path(path)))
+        self.args.hdr.as_deref().map(|path| IntervalLog::new(hdr::log_path(path)))
     }
 
     /// Writes all other files.
     pub(crate) fn write(&self, found: &Found) -> io::Result<()> {
-        if let Some(path) = &self.json {
+        if let Some(path) = &self.args.json {
             write_file(path, |out| json::write(out, found))?;
         }
-        if let Some(path) = &self.hdr {
+        if let Some(path) = &self.args.hdr {
             hdr::write(path, found)?;
         }
-        if let Some(path) = &self.plot {
+        if let Some(path) = &self.args.plot {
             let svg = plot::draw(found).map_err(io::Error::other)?;
             write_file(path, |out| out.write_all(svg.as_bytes()))?;
         }
-        if let Some(path) = &self.html {
+        if let Some(path) = &self.args.html {
             let page = html::page(found);
             write_file(path, |out| out.write_all(page.as_bytes()))?;
         }

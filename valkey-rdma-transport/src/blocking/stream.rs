@@ -95,7 +95,7 @@ impl Stream {
     /// Another handle to the same connection.
     ///
     /// # Errors
-    /// None. As in the standard library, where the descriptor is duplicated.
+    /// Never. It returns a result as [`TcpStream::try_clone`](std::net::TcpStream::try_clone) does, which duplicates a descriptor.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { shared: Arc::clone(&self.shared) })
     }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use valkey_rdma_client::cluster::ClusterPipeline;
 use valkey_rdma_client::{Error, ServerError, Value};
 
 use super::caller::Caller;
@@ -149,9 +148,7 @@ impl Task<'_> {
             let (request, step) = (requests.start, job.script.request(requests.start).start);
             let command = self.commands.command(job, request, step).into_owned();
             match timer.wait(|| self.last_progress(), self.client.execute(command)).await {
-                Ok(Ok(value)) => self.settle(request, step, sent, intended, Ok(&value)),
-                Ok(Err(Error::Server(error))) => self.settle(request, step, sent, intended, Err(&error)),
-                Ok(Err(error)) => self.fail(request, step, &error),
+                Ok(outcome) => self.answered(request, step, sent, intended, outcome),
                 Err(silent) => {
                     self.silent(request, step, silent, 1);
                     return Err(silent);
@@ -174,69 +171,40 @@ impl Task<'_> {
         let in_order = || {
             requests.clone().flat_map(|request| job.script.request(request).map(move |step| (request, step)))
         };
-        let client = match &self.client {
-            Caller::One(client) => client,
-            Caller::Cluster(client) => {
-                return self.spread(client.pipeline(), in_order, (sent, intended), timer).await;
+        let mut waiting = in_order();
+        let sending = async {
+            match &self.client {
+                Caller::One(client) => {
+                    let mut pipeline = client.pipeline();
+                    for (request, step) in in_order() {
+                        pipeline.push(&*self.commands.command(job, request, step));
+                    }
+                    let each = |_, reply: Result<Value, ServerError>| {
+                        if let Some((request, step)) = waiting.next() {
+                            self.settle(request, step, sent, intended, reply.as_ref());
+                            self.progress(self.run.now());
+                        }
+                    };
+                    pipeline.send_each(each).await
+                }
+                // All replies count as arrived with the last.
+                Caller::Cluster(client) => {
+                    let mut pipeline = client.pipeline();
+                    for (request, step) in in_order() {
+                        pipeline.push(&*self.commands.command(job, request, step));
+                    }
+                    for ((request, step), outcome) in in_order().zip(pipeline.send().await?) {
+                        self.answered(request, step, sent, intended, outcome);
+                    }
+                    self.progress(self.run.now());
+                    Ok(())
+                }
             }
         };
-        let mut pipeline = client.pipeline();
-        for (request, step) in in_order() {
-            pipeline.push(&*self.commands.command(job, request, step));
-        }
-        let mut waiting = in_order();
-        let sending = pipeline.send_each(|_, reply| {
-            if let Some((request, step)) = waiting.next() {
-                self.settle(request, step, sent, intended, reply.as_ref());
-                self.progress(self.run.now());
-            }
-        });
         match timer.wait(|| self.last_progress(), sending).await {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
-                for (request, step) in waiting {
-                    self.fail(request, step, &error);
-                }
-                Ok(())
-            }
-            Err(silent) => {
-                let mut waiting = waiting;
-                if let Some((request, step)) = waiting.next() {
-                    self.silent(request, step, silent, 1 + waiting.count() as u64);
-                }
-                Err(silent)
-            }
-        }
-    }
-
-    /// Sends commands to the nodes of a cluster. All replies count as arrived with the last.
-    async fn spread<I: Iterator<Item = (u64, usize)>>(
-        &self,
-        mut pipeline: ClusterPipeline,
-        in_order: impl Fn() -> I,
-        (sent, intended): (Duration, Duration),
-        timer: &mut ReplyTimer,
-    ) -> Result<(), NoReply> {
-        for (request, step) in in_order() {
-            pipeline.push(&*self.commands.command(&self.run.job, request, step));
-        }
-        let mut waiting = in_order();
-        match timer.wait(|| self.last_progress(), pipeline.send()).await {
-            Ok(Ok(replies)) => {
-                for ((request, step), reply) in waiting.zip(replies) {
-                    match reply {
-                        Ok(value) => self.settle(request, step, sent, intended, Ok(&value)),
-                        Err(Error::Server(error)) => self.settle(request, step, sent, intended, Err(&error)),
-                        Err(error) => self.fail(request, step, &error),
-                    }
-                }
-                self.progress(self.run.now());
-                Ok(())
-            }
-            Ok(Err(error)) => {
-                for (request, step) in waiting {
-                    self.fail(request, step, &error);
-                }
+                waiting.for_each(|(request, step)| self.fail(request, step, &error));
                 Ok(())
             }
             Err(silent) => {
@@ -271,6 +239,22 @@ impl Task<'_> {
         );
         let fault = Fault { kind: FaultKind::NoReply, detail };
         lock(&self.share.tally).faults.add_many(fault, outstanding);
+    }
+
+    /// Takes the outcome of a command.
+    fn answered(
+        &self,
+        request: u64,
+        step: usize,
+        sent: Duration,
+        intended: Duration,
+        outcome: Result<Value, Error>,
+    ) {
+        match outcome {
+            Ok(value) => self.settle(request, step, sent, intended, Ok(&value)),
+            Err(Error::Server(error)) => self.settle(request, step, sent, intended, Err(&error)),
+            Err(error) => self.fail(request, step, &error),
+        }
     }
 
     /// Times and checks a reply that has just come.

@@ -56,32 +56,28 @@ pub(super) fn main(
     runtime.block_on(async {
         let background = Background::from_now();
         let opened = Connections::open(&plan.target, plan.drive, plan.connections, &plan.opening).await;
-        let mut connections = match opened {
-            Ok(Some(connections)) => connections,
-            failed => {
-                if plan.target.is_device() {
-                    open::complete(background, &plan.interrupt, |text| {
-                        let _ = plan.notices.send(text.to_owned());
-                    })
-                    .await;
+        let unopened = match opened {
+            Ok(Some(mut connections)) => {
+                if ready.send(Ok(Ok(Some(connections.link_info())))).is_err() {
+                    return;
                 }
-                return drop(ready.send(Ok(failed.map(|_| None))));
+                while let Some(order) = orders.recv().await {
+                    let part = run_job(&plan, &mut connections, &order.run, &order.share).await;
+                    let _ = order.done.send(part);
+                }
+                None
             }
+            failed => Some((ready, failed.map(|_| None))),
         };
-        if ready.send(Ok(Ok(Some(connections.link_info())))).is_err() {
-            return;
-        }
-        while let Some(order) = orders.recv().await {
-            let part = run_job(&plan, &mut connections, &order.run, &order.share).await;
-            let _ = order.done.send(part);
-        }
-        drop(connections);
         if plan.target.is_device() {
-            // A test that was interrupted, or whose server stayed away, has given up connects.
+            // A thread that was interrupted, or whose server stayed away, has given up connects.
             open::complete(background, &plan.interrupt, |text| {
                 let _ = plan.notices.send(text.to_owned());
             })
             .await;
+        }
+        if let Some((ready, outcome)) = unopened {
+            let _ = ready.send(Ok(outcome));
         }
     });
     // Connections that hang must not keep the thread.
