@@ -3,8 +3,9 @@
 
 usage: lmcache_adapter.py VALKEY_SERVER PORT [--plugin]     starts that program at that port, and restarts it
 
-Needs the released lmcache package: `pip install --no-deps lmcache==0.5.6`, and the modules that its adapters import: `msgspec pyyaml
-psutil sortedcontainers prometheus_client opentelemetry-api ...`. Where torch is missing, it uses stand-ins (stand_ins.py).
+Needs the released lmcache package: `pip install lmcache==0.5.6` also installs all that its adapters import, with torch and its CUDA libraries
+(2.5 GB). Where torch is missing (`pip install --no-deps lmcache==0.5.6`, then each module that an ImportError names), it uses stand-ins
+(stand_ins.py).
 With --plugin, the adapter is that of `valkey_rdma.lmcache_plugin`, as LMCache's type `plugin` makes it.
 """
 

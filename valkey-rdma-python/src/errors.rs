@@ -24,7 +24,10 @@ pub(crate) enum Failure {
     Stopped,
     /// Python exits, and has ended the background threads.
     Exiting,
+    /// The client was made before this process was forked.
     Forked,
+    /// A signal handler forked this process during the call.
+    ForkedMeanwhile,
 }
 
 impl From<Error> for Failure {
@@ -54,6 +57,10 @@ impl Failure {
             Self::Forked => {
                 "the client was made before this process was forked: make another one in the child".to_owned()
             }
+            Self::ForkedMeanwhile => format!(
+                "a signal handler forked this process during the call, which goes on in the parent only: make another client in the child; {}",
+                Fate::MayHaveRun
+            ),
         }
     }
 
@@ -62,7 +69,7 @@ impl Failure {
             Self::Client(error) => error.fate(),
             Self::Size { .. } => Fate::Answered,
             Self::Late(_, fate) => *fate,
-            Self::Stopped => Fate::MayHaveRun,
+            Self::Stopped | Self::ForkedMeanwhile => Fate::MayHaveRun,
             Self::Closed | Self::Exiting | Self::Forked => Fate::NotSent,
         }
     }
@@ -82,7 +89,7 @@ impl Failure {
             Self::Client(Error::Unexpected(_)) => "UnexpectedReplyError",
             Self::Size { .. } => "SizeError",
             Self::Closed | Self::Stopped | Self::Exiting => "ClosedError",
-            Self::Forked => "ForkedError",
+            Self::Forked | Self::ForkedMeanwhile => "ForkedError",
             Self::Client(Error::Cluster(error)) => match error {
                 ClusterError::NoSeeds | ClusterError::MixedSeeds { .. } => "UrlError",
                 ClusterError::NotACluster { .. }

@@ -15,7 +15,9 @@
 //! | `runtime`, `reactor`, `replaced`, `sync`, `fork`, `local`, `completions`, `event_loop` | threads, processes, and asyncio |
 #![deny(unsafe_code)]
 
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 mod arguments;
 mod async_client;
@@ -71,10 +73,29 @@ mod _native {
     #[pymodule_export]
     use super::registration::Registration;
 
+    /// Refuses all interpreters but the first that imports this module. The process has one set of background threads, and the end of any
+    /// interpreter would end them for all.
+    ///
+    /// # Errors
+    /// ImportError in the others.
+    fn check_interpreter(py: Python<'_>) -> PyResult<()> {
+        /// The module `builtins` of the first interpreter. It is never freed, so no other object gets its address.
+        static FIRST: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+        let builtins = py.import("builtins")?;
+        if FIRST.get_or_init(py, || builtins.clone().unbind()).is(&builtins) {
+            return Ok(());
+        }
+        Err(PyImportError::new_err(
+            "another interpreter of this process has imported valkey_rdma, which works in one only: import it in the main interpreter \
+             and nowhere else, or use processes (mod_wsgi: WSGIApplicationGroup %{GLOBAL})",
+        ))
+    }
+
     /// Asks Python to report forks and its exit, and imports what calls during that need.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
+        check_interpreter(py)?;
         let hooks = pyo3::types::PyDict::new(py);
         hooks.set_item("before", wrap_pyfunction!(fork::before_fork, py)?)?;
         hooks.set_item("after_in_parent", wrap_pyfunction!(fork::after_fork_in_parent, py)?)?;

@@ -24,6 +24,11 @@ impl<T> Local<T> {
         self.value.as_ref().filter(|_| self.process == process::id())
     }
 
+    /// As [`here`](Self::here), to change it.
+    pub(crate) fn here_mut(&mut self) -> Option<&mut T> {
+        self.value.as_mut().filter(|_| self.process == process::id())
+    }
+
     /// # Errors
     /// ForkedError in a forked child.
     pub(crate) fn get(&self, py: Python<'_>) -> PyResult<&T> {

@@ -308,10 +308,10 @@ fn bytes_of_tensor<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny
     if !object.call_method0("is_contiguous")?.extract::<bool>()? {
         return Err(PyBufferError::new_err("the tensor is not contiguous"));
     }
-    let torch = object.py().import("torch")?;
-    let flat = object.call_method0("detach")?.call_method1("view", (-1,))?;
-    let bytes = flat.call_method1("view", (torch.getattr("uint8")?,))?;
-    bytes.call_method0("numpy").map_err(|error| as_buffer_error(object, error))
+    let bytes = object.py().import("torch")?.getattr("uint8")?;
+    let flat = object.call_method0("detach").and_then(|tensor| tensor.call_method1("view", (-1,)));
+    let array = flat.and_then(|flat| flat.call_method1("view", (bytes,))?.call_method0("numpy"));
+    array.map_err(|error| as_buffer_error(object, error))
 }
 
 /// Exporters raise what they like; ours is BufferError, with theirs as the cause.

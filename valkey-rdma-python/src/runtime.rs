@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 pub(crate) use valkey_rdma_transport::blocking::Reactor as Calls;
 
 use crate::errors::Failure;
+use crate::local::Local;
 use crate::reactor::Reactor;
 use crate::replaced::Replaced;
 use crate::sync::{lock, read, write};
@@ -114,28 +115,28 @@ pub(crate) fn refuse_at_exit(py: Python<'_>) -> PyResult<()> {
 /// The calling thread polls the future, so that it copies large values itself.
 ///
 /// # Errors
-/// What a signal handler raises; ClosedError once Python exits.
+/// What a signal handler raises; ForkedError in a child that a signal handler has forked; ClosedError once Python exits.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     handle: &Handle,
     future: impl Future<Output = T> + Send,
 ) -> PyResult<T> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = Box::pin(future);
-    poll_to_end(py, || park_for_a_while(handle, future.as_mut(), &waker), || py.check_signals())
+    let mut future = Local::new(Box::pin(future));
+    poll_to_end(py, &mut future, |future| park_for_a_while(handle, future, &waker), || py.check_signals())
 }
 
 /// As [`wait`], in the runtime of blocking clients, which the calling thread drives if it waits alone.
 ///
 /// # Errors
-/// What a signal handler raises; ClosedError once Python exits.
-pub(crate) fn wait_in<T: Send>(
+/// What a signal handler raises; ForkedError in a child that a signal handler has forked; ClosedError once Python exits.
+pub(crate) fn wait_in<F: Future<Output: Send> + Send>(
     py: Python<'_>,
     calls: &Calls,
-    future: impl Future<Output = T> + Send,
-) -> PyResult<T> {
-    let mut future = Box::pin(future);
-    let poll = || {
+    future: F,
+) -> PyResult<F::Output> {
+    let mut future = Local::new(Box::pin(future));
+    let poll = |mut future: Pin<&mut F>| {
         let polled = poll_fn(|cx| match unless_exiting(|| future.as_mut().poll(cx)) {
             Some(polled) => polled.map(Some),
             // It ends its turn at the runtime first.
@@ -145,7 +146,7 @@ pub(crate) fn wait_in<T: Send>(
         let done = calls.call_until(Some(Instant::now() + SIGNAL_CHECK), polled)?;
         Some(done.unwrap_or_else(|| sleep_until_the_end()))
     };
-    poll_to_end(py, poll, || py.check_signals())
+    poll_to_end(py, &mut future, poll, || py.check_signals())
 }
 
 /// As [`wait`], for an operation whose tasks on the background threads use memory of the program. If a signal handler raises, it is
@@ -159,39 +160,44 @@ pub(crate) fn wait_until_stopped<T: Send, F: Future<Output = T> + Send>(
     operation: impl FnOnce(oneshot::Receiver<()>) -> F,
 ) -> PyResult<T> {
     let (stop, stopped) = oneshot::channel();
-    let mut future = Box::pin(operation(stopped));
+    // A child must not wake what its parent waits with.
+    let stop = Local::new(stop);
+    let mut future = Local::new(Box::pin(operation(stopped)));
     // Without descriptors for its own, the background threads wait in its place.
     let reactor = if bytes <= FEW_BYTES { Reactor::of_thread().ok() } else { None };
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut poll = || match &reactor {
+    let poll = |mut future: Pin<&mut F>| match &reactor {
         Some(reactor) => {
             let polled = poll_fn(|cx| poll_unless_exiting(handle, future.as_mut(), cx));
             reactor.poll_for(SIGNAL_CHECK, polled)
         }
-        None => park_for_a_while(handle, future.as_mut(), &waker),
+        None => park_for_a_while(handle, future, &waker),
     };
-    let done = poll_to_end(py, &mut poll, || py.check_signals());
-    if done.is_err() {
+    let done = poll_to_end(py, &mut future, poll, || py.check_signals());
+    if done.is_err() && future.here().is_some() {
         drop(stop);
-        poll_to_end(py, &mut poll, || Ok(()))?;
+        poll_to_end(py, &mut future, poll, || Ok(()))?;
     }
     done
 }
 
 /// Calls `poll`, which returns after a while, until it has the result.
-fn poll_to_end<T: Send>(
+fn poll_to_end<F: Future<Output: Send> + Send>(
     py: Python<'_>,
-    mut poll: impl FnMut() -> Option<T> + Send,
+    future: &mut Local<Pin<Box<F>>>,
+    poll: impl Fn(Pin<&mut F>) -> Option<F::Output> + Sync,
     check: impl Fn() -> PyResult<()>,
-) -> PyResult<T> {
+) -> PyResult<F::Output> {
     refuse_at_exit(py)?;
     let _waiting = Replaced::new(&DEPTH, DEPTH.get() + 1);
-    loop {
-        match py.detach(&mut poll) {
+    while let Some(future) = future.here_mut() {
+        match py.detach(|| poll(future.as_mut())) {
             Some(done) => return Ok(done),
             None => check()?,
         }
     }
+    // A signal handler has forked this process, and the call goes on in its parent.
+    Err(Failure::ForkedMeanwhile.raise(py))
 }
 
 thread_local! {

@@ -3,7 +3,9 @@
 import ctypes
 import gc
 import mmap
+import sys
 import threading
+import types
 import weakref
 
 import numpy
@@ -49,6 +51,33 @@ def test_objects_without_memory(client, key, buffer):
     for call in (client.get_into, client.set_from):
         with pytest.raises(TypeError):
             call(key, buffer)
+
+
+class TensorWithConjugateBit:
+    """As torch's, whose bytes are not those of its values."""
+
+    untyped_storage = None
+
+    def is_contiguous(self):
+        return True
+
+    def detach(self):
+        return self
+
+    def view(self, shape_or_type):
+        if shape_or_type == -1:
+            return self
+        raise RuntimeError("view.dtype is not supported with the conjugate bit")
+
+
+def test_a_tensor_that_torch_does_not_show_as_bytes(client, key, monkeypatch):
+    torch = types.ModuleType("torch")
+    torch.uint8 = "uint8"
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    for call in (client.get_into, client.set_from):
+        with pytest.raises(BufferError, match="conjugate bit") as raised:
+            call(key, TensorWithConjugateBit())
+        assert type(raised.value.__cause__) is RuntimeError
 
 
 def test_released_memory(client, key):

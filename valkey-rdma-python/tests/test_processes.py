@@ -1,22 +1,7 @@
 """Forks, and Python's exit with work in flight. In processes of their own, under Python's development mode."""
 
-import subprocess
-import sys
-
 import pytest
-
-
-def run(code, *arguments):
-    return run_program("-c", code, *arguments)
-
-
-def run_program(*arguments):
-    command = [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout.splitlines()
-
+from programs import run, run_program
 
 FORK = """
 import os, sys, threading
@@ -125,6 +110,33 @@ def test_forks_beside_loops_that_make_calls(url):
     if url.startswith("rdma://"):
         pytest.skip("a child of a process that has used RDMA cannot")
     assert run(FORK_BESIDE_LOOPS, url) == ["done"]
+
+
+SECOND_INTERPRETER = """
+import sys
+from valkey_rdma import Client
+try:
+    import _interpreters as interpreters
+    second = interpreters.create("legacy")
+except ImportError:
+    # Before Python 3.13.
+    import _xxsubinterpreters as interpreters
+    second = interpreters.create(isolated=False)
+client = Client(sys.argv[1])
+interpreters.run_string(second, '''
+try:
+    import valkey_rdma
+except ImportError as error:
+    assert "another interpreter" in str(error), error
+    print("refused", flush=True)
+''')
+interpreters.destroy(second)
+print(client.command("PING").decode())
+"""
+
+
+def test_another_interpreter_is_refused_and_its_end_changes_nothing(url):
+    assert run(SECOND_INTERPRETER, url) == ["refused", "PONG"]
 
 
 WITHOUT_DESCRIPTORS = """

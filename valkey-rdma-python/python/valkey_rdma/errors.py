@@ -74,4 +74,4 @@ class ClosedError(Error, ConnectionError):
 
 
 class ForkedError(Error, RuntimeError):
-    """The client was made before a fork. Make another one in the child process."""
+    """The client was made before a fork, or a signal handler forked during the call. Make another one in the child process."""
