@@ -67,6 +67,7 @@ mod http;
 mod identity;
 mod inbox;
 mod info;
+mod last_replies;
 mod limits;
 mod listen;
 mod login;

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite};
 use tracing::{debug, warn};
 use valkey_rdma_resp::{CommandError, Output, Reply, encode};
 use valkey_rdma_transport::AnyStream;
@@ -33,6 +33,7 @@ use crate::clients::{Client, Details, Place, Registered};
 use crate::core::Core;
 use crate::identity::Identity;
 use crate::inbox::End;
+use crate::last_replies;
 use crate::listen::Accepted;
 use crate::metrics::Metrics;
 use crate::pool::Attached;
@@ -122,6 +123,9 @@ impl Session {
             let done = match turn {
                 Turn::End(why) => {
                     self.report_end(why);
+                    if why == End::Stopped {
+                        self.flush().await;
+                    }
                     break;
                 }
                 Turn::Broken(error) => {
@@ -275,7 +279,10 @@ impl Session {
             poll_fn(|cx| if self.out.has_remaining() { self.poll_flush(cx) } else { Poll::Ready(Ok(())) });
         // A client that does not read its last reply has lost it.
         let _ = tokio::time::timeout(limit, flushed).await;
-        let _ = tokio::time::timeout(limit, self.stream.shutdown()).await;
+        // A client that was ended gets no time.
+        if !self.client.inbox.has_ended() {
+            last_replies::deliver(&mut self.stream).await;
+        }
     }
 
     /// Appends a reply of the gateway.
