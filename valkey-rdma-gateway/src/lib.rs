@@ -88,6 +88,7 @@ mod services;
 mod session;
 mod shared;
 mod standing;
+mod sync;
 mod upstreams;
 mod window;
 mod words;
