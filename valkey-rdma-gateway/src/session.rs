@@ -10,6 +10,7 @@ mod input;
 mod private_mode;
 mod refusals;
 mod slow_reader;
+mod unblock;
 mod unrun;
 
 use std::future::{Future, poll_fn};
@@ -27,6 +28,7 @@ use valkey_rdma_transport::AnyStream;
 
 use self::input::Parsed;
 use self::slow_reader::SlowReader;
+use self::unblock::Attempt;
 use self::unrun::Unrun;
 use crate::class::Class;
 use crate::clients::{Client, Details, Place, Registered};
@@ -57,6 +59,8 @@ pub(crate) struct Session {
     slow_reader: SlowReader,
     /// The reason why the transaction that the client has begun fails.
     failed_multi: Option<Unrun>,
+    /// The attempt to end what the client blocks on.
+    unblock: Option<Attempt>,
     /// The client has closed its side.
     eof: bool,
 }
@@ -110,6 +114,7 @@ impl Session {
             window,
             slow_reader: SlowReader::default(),
             failed_multi: None,
+            unblock: None,
             eof: false,
         }
     }
