@@ -68,6 +68,7 @@ mod identity;
 mod in_use;
 mod inbox;
 mod info;
+mod last_replies;
 mod limits;
 mod listen;
 mod login;

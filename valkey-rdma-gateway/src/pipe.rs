@@ -14,6 +14,7 @@ use valkey_rdma_resp::Output;
 use crate::clients::{Details, Place, Registered};
 use crate::core::Core;
 use crate::identity::Key;
+use crate::last_replies;
 use crate::listen::Accepted;
 use crate::route::Route;
 
@@ -47,24 +48,29 @@ pub(crate) async fn run(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) 
     let keeps_half_open = upstream.stream.info().transport == Transport::Tcp;
     let (mut from_client, mut to_client) = split(stream);
     let (mut from_server, mut to_server) = split(upstream.stream);
-    let requests = async {
-        let copied = copy(&mut from_client, &mut to_server).await;
-        if keeps_half_open {
-            // It fails only if the connection has ended.
-            let _ = to_server.shutdown().await;
+    {
+        let requests = async {
+            let copied = copy(&mut from_client, &mut to_server).await;
+            if keeps_half_open {
+                // It fails only if the connection has ended.
+                let _ = to_server.shutdown().await;
+            }
+            copied
+        };
+        let replies = copy(&mut from_server, &mut to_client);
+        tokio::pin!(replies);
+        tokio::select! {
+            _ = &mut replies => {}
+            _ = ended(&client) => {}
+            _ = requests => {
+                // Replies to the last commands. RDMA has no half-close that would end them.
+                let limit = if keeps_half_open { LAST_REPLIES_TCP } else { LAST_REPLIES_RDMA };
+                let _ = timeout(limit, replies).await;
+            }
         }
-        copied
-    };
-    let replies = copy(&mut from_server, &mut to_client);
-    tokio::pin!(replies);
-    tokio::select! {
-        _ = &mut replies => {}
-        _ = ended(&client) => {}
-        _ = requests => {
-            // Replies to the last commands. RDMA has no half-close that would end them.
-            let limit = if keeps_half_open { LAST_REPLIES_TCP } else { LAST_REPLIES_RDMA };
-            let _ = timeout(limit, replies).await;
-        }
+    }
+    if !client.inbox.has_ended() {
+        last_replies::deliver(&mut from_client.unsplit(to_client)).await;
     }
 }
 

@@ -147,6 +147,11 @@ impl Private {
         self.unanswered().saturating_sub(usize::from(self.is_open && self.open_is_counted))
     }
 
+    /// Whether the next reply that the server owes may take for ever.
+    pub(crate) fn blocks_now(&self) -> bool {
+        self.owed() > 0 && self.tracker.blocks_now()
+    }
+
     /// Whether the connection has no state, and owes no reply.
     pub(crate) fn is_plain(&self) -> bool {
         self.tracker.is_plain()

@@ -10,6 +10,7 @@ mod input;
 mod private_mode;
 mod refusals;
 mod slow_reader;
+mod unblock;
 mod unrun;
 
 use std::future::{Future, poll_fn};
@@ -20,19 +21,21 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite};
 use tracing::{debug, warn};
 use valkey_rdma_resp::{CommandError, Output, Reply, encode};
 use valkey_rdma_transport::AnyStream;
 
 use self::input::Parsed;
 use self::slow_reader::SlowReader;
+use self::unblock::Attempt;
 use self::unrun::Unrun;
 use crate::class::Class;
 use crate::clients::{Client, Details, Place, Registered};
 use crate::core::Core;
 use crate::identity::Identity;
 use crate::inbox::End;
+use crate::last_replies;
 use crate::listen::Accepted;
 use crate::metrics::Metrics;
 use crate::pool::Attached;
@@ -56,6 +59,8 @@ pub(crate) struct Session {
     slow_reader: SlowReader,
     /// The reason why the transaction that the client has begun fails.
     failed_multi: Option<Unrun>,
+    /// The attempt to end what the client blocks on.
+    unblock: Option<Attempt>,
     /// The client has closed its side.
     eof: bool,
 }
@@ -109,6 +114,7 @@ impl Session {
             window,
             slow_reader: SlowReader::default(),
             failed_multi: None,
+            unblock: None,
             eof: false,
         }
     }
@@ -120,6 +126,9 @@ impl Session {
             let done = match turn {
                 Turn::End(why) => {
                     self.report_end(why);
+                    if why == End::Stopped {
+                        self.flush().await;
+                    }
                     break;
                 }
                 Turn::Broken(error) => Err(self.broken(&error)),
@@ -270,7 +279,10 @@ impl Session {
             poll_fn(|cx| if self.out.has_remaining() { self.poll_flush(cx) } else { Poll::Ready(Ok(())) });
         // A client that does not read its last reply has lost it.
         let _ = tokio::time::timeout(limit, flushed).await;
-        let _ = tokio::time::timeout(limit, self.stream.shutdown()).await;
+        // A client that was ended gets no time.
+        if !self.client.inbox.has_ended() {
+            last_replies::deliver(&mut self.stream).await;
+        }
     }
 
     /// Appends a reply of the gateway.

@@ -34,6 +34,8 @@ pub(crate) struct Tracker {
     /// RESET has ended the login too.
     was_reset: bool,
     raw: bool,
+    /// The server was asked to end what it blocks on.
+    unblocked: bool,
     events: Vec<Event>,
     /// The server's refusal of the command before WAIT: see [`Tracker::sent_before_wait`].
     refusal: Option<Bytes>,
@@ -64,6 +66,12 @@ enum Expect {
     Unsubscribe(Kind, Option<usize>),
     Change(Event),
     Hello(Option<Protocol>, hello::Options),
+}
+
+impl Expect {
+    fn blocks(&self) -> bool {
+        matches!(self, Self::Blocking | Self::Wait)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -200,6 +208,11 @@ impl Tracker {
                 self.refusal = failed.then(|| Bytes::copy_from_slice(frame));
                 return Fate::Drop;
             }
+            Some(Expect::Blocking | Expect::Wait)
+                if self.unblocked && self.expected.is_empty() && frame.starts_with(b"-UNBLOCKED ") =>
+            {
+                return Fate::Drop;
+            }
             Some(Expect::Wait) => return self.refusal.take().map_or(Fate::PassOn, Fate::Replace),
             Some(Expect::Multi) => {
                 self.multi |= ok;
@@ -285,7 +298,17 @@ impl Tracker {
 
     /// Whether the server owes a reply that may take for ever.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.expected.iter().any(|expect| matches!(expect, Expect::Blocking | Expect::Wait))
+        self.expected.iter().any(Expect::blocks)
+    }
+
+    /// Whether it is the next one.
+    pub(crate) fn blocks_now(&self) -> bool {
+        self.expected.front().is_some_and(Expect::blocks)
+    }
+
+    /// Notes that the server was asked to end what it blocks on, because the client ends: it does not get the last error of that.
+    pub(crate) fn expect_unblocked(&mut self) {
+        self.unblocked = true;
     }
 
     pub(crate) fn is_raw(&self) -> bool {

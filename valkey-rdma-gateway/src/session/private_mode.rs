@@ -107,6 +107,7 @@ impl Session {
                 }
                 Turn::Broken(error) => break Err(self.broken(&error)),
                 Turn::Lost(cause) => {
+                    self.unblock = None;
                     let was_target = self.leave();
                     return self.lost(&private, was_target, &cause);
                 }
@@ -117,8 +118,10 @@ impl Session {
             }
         };
         let was_target = self.leave();
+        // Invalidations for others, or an attempt to unblock this client, would reach the next one.
+        let keep = !was_target && self.unblock.take().is_none();
         match ended.is_err() || private.tracker.was_reset() || was_target {
-            true => self.route.pool.upstreams.retire(self.identity.clone(), private, !was_target),
+            true => self.route.pool.upstreams.retire(self.identity.clone(), private, keep),
             false => self.route.pool.upstreams.give_back(&self.identity, private),
         }
         if ended.is_ok() {
@@ -155,7 +158,8 @@ impl Session {
                 return Poll::Ready(Turn::Lost(cause));
             }
             // After RESET the connection has lost its login. Who redirected to it is notified by the server.
-            if private.is_plain() && (private.tracker.was_reset() || !found.pinned && self.next_may_share()) {
+            let may_leave = private.is_plain() && self.unblock.is_none();
+            if may_leave && (private.tracker.was_reset() || !found.pinned && self.next_may_share()) {
                 return Poll::Ready(Turn::Plain);
             }
             let more = match self.pass_commands(private, found.stop) {
@@ -166,9 +170,16 @@ impl Session {
             };
             // What a client that has gone has not sent will not come, nor a reply to it.
             let unanswered = if self.eof && more { private.owed() } else { private.unanswered() };
-            let waits = unanswered > 0 || self.out.has_remaining();
-            let endless = private.tracker.is_blocked() || private.tracker.is_raw();
-            if (found.stop || self.eof) && (!waits || endless) {
+            let is_raw = private.tracker.is_raw();
+            if self.eof && is_raw {
+                return Poll::Ready(Turn::End(End::Gone));
+            }
+            let owed = unanswered > 0 && !is_raw;
+            if (found.stop || self.eof)
+                && !self.out.has_remaining()
+                && let Poll::Ready(refused) = self.poll_unblock(cx, private)
+                && (refused || !owed)
+            {
                 return Poll::Ready(Turn::End(if self.eof { End::Gone } else { End::Stopped }));
             }
             self.client.set_blocked(private.tracker.is_blocked());

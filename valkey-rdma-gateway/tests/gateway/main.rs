@@ -5,6 +5,7 @@
 
 mod cluster;
 mod counters;
+mod ends;
 mod failures;
 mod health;
 mod large;

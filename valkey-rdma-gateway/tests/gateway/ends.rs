@@ -1,0 +1,157 @@
+//! The end of a client: it has the replies to all commands that ran.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+use valkey_rdma_gateway::Share;
+use valkey_rdma_mock::Mock;
+
+use crate::scripted::{Scripted, expect};
+use crate::support::{Client, PATIENCE, Running, encode, gateway, mock_with};
+
+/// A TCP client that has been sent this many bytes of replies, most of which wait in its gateway's system, and which has sent bytes that
+/// the gateway has not read.
+async fn slow_reader(gateway: &Running, end: &[u8]) -> (TcpStream, usize) {
+    let value = "v".repeat(60 << 10);
+    assert_eq!(gateway.client().await.say(&format!("SET big {value}")).await, "OK");
+    let socket = TcpSocket::new_v4().unwrap();
+    // Without it, the client's system might take all replies before the end.
+    socket.set_recv_buffer_size(60 << 10).unwrap();
+    let mut client = socket.connect(gateway.tcp).await.unwrap();
+    let commands: Vec<u8> = (0..REPLIES).flat_map(|_| encode(["GET", "big"])).collect();
+    client.write_all(&commands).await.unwrap();
+    client.write_all(end).await.unwrap();
+    gateway.until("gateway_commands_shared", |count| count > REPLIES as u64).await;
+    // It begins a command while more than 1 MiB of replies waits in the gateway, which reads no commands then.
+    client.write_all(b"*1\r\n$4\r\nPI").await.unwrap();
+    (client, REPLIES * (value.len() + "$61440\r\n\r\n".len()))
+}
+
+#[tokio::test]
+async fn a_tcp_client_that_sends_while_the_gateway_stops_has_all_replies() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    let (mut client, expected) = slow_reader(&gateway, b"").await;
+    let unix = gateway.unix.clone();
+    let stopped = tokio::spawn(gateway.gateway.shutdown());
+    while unix.exists() {
+        tokio::task::yield_now().await;
+    }
+    let mut received = Vec::new();
+    let read = timeout(PATIENCE, client.read_to_end(&mut received)).await.expect("in time");
+    assert_eq!((received.len(), read.is_ok()), (expected, true), "{read:?}");
+    drop(client);
+    timeout(PATIENCE, stopped).await.expect("in time").unwrap();
+}
+
+#[tokio::test]
+async fn a_tcp_client_that_sends_after_quit_has_all_replies() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    let (mut client, expected) = slow_reader(&gateway, &encode(["QUIT"])).await;
+    let mut received = Vec::new();
+    let read = timeout(PATIENCE, client.read_to_end(&mut received)).await.expect("in time");
+    assert_eq!((received.len(), read.is_ok()), (expected + "+OK\r\n".len(), true), "{read:?}");
+}
+
+/// A private connection whose client has sent these commands, of which the last blocks, and the shared connection.
+async fn blocked(commands: &[&str]) -> (Running, Client, TcpStream, TcpStream) {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    let commands: Vec<u8> = commands.iter().flat_map(|line| encode(line.split(' '))).collect();
+    client.send(&commands).await;
+    let shared = server.accept().await;
+    let mut connection = server.accept_as("", 8).await;
+    expect(&mut connection, &commands).await;
+    (gateway, client, connection, shared)
+}
+
+/// Has the gateway stopped, or the client close its side.
+async fn end(stop: bool, gateway: Running, client: &mut Client) -> Option<Running> {
+    if stop {
+        tokio::spawn(gateway.gateway.shutdown());
+        return None;
+    }
+    client.stream.shutdown().await.unwrap();
+    Some(gateway)
+}
+
+#[tokio::test]
+async fn a_client_that_ends_while_it_blocks_has_what_came_before() {
+    for stop in [true, false] {
+        let (gateway, mut client, mut connection, mut shared) =
+            blocked(&["WATCH k", "GET k", "BLPOP l 0"]).await;
+        let _gateway = end(stop, gateway, &mut client).await;
+        connection.write_all(b"+OK\r\n+V\r\n").await.unwrap();
+        client.expect_bytes(b"+OK\r\n+V\r\n").await;
+        expect(&mut shared, &encode(["CLIENT", "UNBLOCK", "8", "ERROR"])).await;
+        shared.write_all(b":1\r\n").await.unwrap();
+        tokio::spawn(find_nothing_blocked(shared));
+        connection.write_all(b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n").await.unwrap();
+        client.expect_end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_ends_while_it_blocks_has_the_element_that_was_removed_for_it() {
+    for stop in [true, false] {
+        let (gateway, mut client, mut connection, mut shared) = blocked(&["BLPOP l 0"]).await;
+        let _gateway = end(stop, gateway, &mut client).await;
+        // The server may read this before the command that blocks: it is asked again.
+        for _ in 0..2 {
+            expect(&mut shared, &encode(["CLIENT", "UNBLOCK", "8", "ERROR"])).await;
+            shared.write_all(b":0\r\n").await.unwrap();
+        }
+        let element = b"*2\r\n$1\r\nl\r\n$1\r\na\r\n";
+        connection.write_all(element).await.unwrap();
+        tokio::spawn(find_nothing_blocked(shared));
+        client.expect_bytes(element).await;
+        client.expect_end().await;
+    }
+}
+
+/// Answers attempts that come before the end of the block is seen.
+async fn find_nothing_blocked(mut shared: TcpStream) {
+    while expect_any(&mut shared).await {
+        shared.write_all(b":0\r\n").await.unwrap();
+    }
+}
+
+/// Whether the peer has sent something, and has not closed.
+async fn expect_any(stream: &mut TcpStream) -> bool {
+    stream.read(&mut [0; 256]).await.is_ok_and(|len| len > 0)
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_side_behind_a_blocking_command_has_its_reply_over_any_transport() {
+    let (_server, emulated, tcp) = mock_with(Mock::new()).await;
+    for url in [emulated, tcp] {
+        let gateway = gateway(&url, Share::Auto).await;
+        for _ in 0..10 {
+            let (mut worker, mut pusher) = (gateway.client().await, gateway.client().await);
+            assert_eq!(pusher.say("RPUSH l a").await, ":1");
+            worker.send([encode(["BLPOP", "l", "0"]), encode(["BLPOP", "l", "0"])].concat()).await;
+            worker.stream.shutdown().await.unwrap();
+            worker.expect_bytes(b"*2\r\n$1\r\nl\r\n$1\r\na\r\n").await;
+            worker.expect_end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_blocked_client_whose_user_may_not_unblock_is_closed() {
+    for stop in [true, false] {
+        let (gateway, mut client, mut connection, mut shared) = blocked(&["WATCH k", "BLPOP l 0"]).await;
+        connection.write_all(b"+OK\r\n").await.unwrap();
+        let _gateway = end(stop, gateway, &mut client).await;
+        expect(&mut shared, &encode(["CLIENT", "UNBLOCK", "8", "ERROR"])).await;
+        shared.write_all(b"-NOPERM no permissions\r\n").await.unwrap();
+        client.expect_bytes(b"+OK\r\n").await;
+        client.expect_end().await;
+        assert!(!expect_any(&mut connection).await, "the server must not wait for it");
+    }
+}
+
+/// More than fits into the buffers of both systems.
+const REPLIES: usize = 128;
