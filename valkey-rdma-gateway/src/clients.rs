@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use valkey_rdma_resp::{Protocol, words};
 
-use crate::inbox::{End, Inbox, lock};
+use crate::inbox::{End, Inbox};
+use crate::sync::lock;
 
 /// All local clients, by number.
 #[derive(Default)]
@@ -56,7 +57,7 @@ pub(crate) enum Place {
 pub(crate) struct Target(Arc<Client>);
 
 /// What a client says about itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Details {
     pub(crate) name: String,
     pub(crate) lib_name: String,

@@ -29,12 +29,12 @@ use crate::backoff;
 use crate::core::Core;
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key};
-use crate::inbox::lock;
 use crate::login::{RouteLogin, endpoints};
 use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::server::Server;
 use crate::standing::Standing;
+use crate::sync::lock;
 
 /// A cluster, and the clients of the library by the login they use.
 pub(crate) struct Cluster {
@@ -55,8 +55,6 @@ pub(crate) struct Member {
     seeds: Mutex<Option<Vec<Endpoint>>>,
     /// The user that its clients have.
     user: String,
-    /// Its clients have not logged in themselves.
-    has_default_login: bool,
     core: Arc<Core>,
     metrics: Arc<Metrics>,
     standing: Arc<Standing>,
@@ -87,7 +85,10 @@ impl Cluster {
         for seed in lock(&self.seeds).iter_mut() {
             *seed = login.apply(seed.clone());
         }
-        members.values().filter(|member| member.has_default_login).for_each(|member| member.set_login(login));
+        members
+            .values()
+            .filter(|member| member.key.has_default_login())
+            .for_each(|member| member.set_login(login));
     }
 
     /// The way of one local client into the cluster. It connects with the first command.
@@ -130,7 +131,6 @@ impl Cluster {
             protocol: identity.protocol,
             database: seeds.first().map_or(0, Endpoint::database),
             seeds: Mutex::new(seeds.iter().map(with_login).collect()),
-            has_default_login: identity.login.is_none(),
             core: self.core.clone(),
             metrics: self.metrics.clone(),
             standing: self.standing.clone(),

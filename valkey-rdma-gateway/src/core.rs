@@ -16,7 +16,7 @@ use crate::services::Services;
 pub(crate) struct Core {
     limits: RwLock<Arc<Limits>>,
     pub(crate) started: Instant,
-    /// The same by the clock of the machine.
+    /// When it was started, by the clock of the machine.
     pub(crate) started_at: SystemTime,
     /// Whether the last reload failed, so that the configuration before it holds.
     pub(crate) reload_failed: AtomicBool,

@@ -21,12 +21,13 @@ use crate::core::Core;
 use crate::descriptors::{self, Budget};
 use crate::error::GatewayError;
 use crate::http;
-use crate::inbox::{End, lock};
+use crate::inbox::End;
 use crate::listen::{Bound, Listen};
 use crate::login::RouteLogin;
 use crate::pool::{Origin, Pool};
 use crate::pools::Pools;
 use crate::route::Route;
+use crate::sync::lock;
 
 /// A running gateway. Dropping it closes its listeners and clients at once.
 ///
@@ -46,7 +47,7 @@ pub struct Gateway {
     listeners: Vec<Running>,
     accepting: JoinSet<()>,
     sessions: TaskTracker,
-    http: Option<(SocketAddr, CancellationToken)>,
+    http: Option<Http>,
     /// The servers, for the figures too.
     pools: Arc<Mutex<Pools>>,
 }
@@ -58,6 +59,20 @@ struct Running {
     address: Listen,
     route: watch::Sender<Arc<Route>>,
     close: CancellationToken,
+}
+
+/// The listener of `/metrics` and `/health`.
+struct Http {
+    /// As configured, and with its real port.
+    configured: SocketAddr,
+    address: SocketAddr,
+    close: CancellationToken,
+}
+
+impl Http {
+    fn is_at(&self, addr: SocketAddr) -> bool {
+        addr == self.configured || addr == self.address
+    }
 }
 
 impl Gateway {
@@ -86,7 +101,7 @@ impl Gateway {
 
     /// Where `/metrics` and `/health` are served.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
-        self.http.as_ref().map(|(addr, _)| *addr)
+        self.http.as_ref().map(|http| http.address)
     }
 
     /// Takes over another configuration. Clients keep their connections: new listeners open, listeners that are gone close, and
@@ -128,7 +143,9 @@ impl Gateway {
         let upstreams = budget.upstreams(&config.limits, weight(config));
         let mut pools = lock(&self.pools).by_origin();
         // All that can fail comes first.
-        let (mut planned, mut current) = (Vec::new(), Vec::<Arc<Pool>>::new());
+        let mut current = Vec::<Arc<Pool>>::new();
+        // The routes of the listeners that stay, by their place in the list, and the new listeners.
+        let (mut kept, mut opened) = (HashMap::new(), Vec::new());
         let mut logins: Vec<(Arc<Pool>, RouteLogin)> = Vec::new();
         for route in &config.routes {
             let login = route.login()?;
@@ -150,15 +167,21 @@ impl Gateway {
             }
             let shared = Arc::new(Route { pool, share: route.share });
             for listen in &route.listen {
-                let known = self.listeners.iter().any(|listener| listener.configured == *listen);
-                let bound = if known { None } else { Some(Bound::bind(listen, activation).await?) };
-                planned.push((listen.clone(), shared.clone(), bound));
+                // Two routes may listen on any port, with equal addresses.
+                let mut known = self.listeners.iter().enumerate();
+                match known.find(|(at, known)| known.configured == *listen && !kept.contains_key(at)) {
+                    Some((at, _)) => drop(kept.insert(at, shared.clone())),
+                    None => {
+                        let bound = Bound::bind(listen, activation).await?;
+                        opened.push((listen.clone(), shared.clone(), bound));
+                    }
+                }
             }
         }
         let http = match config.metrics {
-            Some(addr) if self.http.as_ref().is_none_or(|(known, _)| *known != addr) => {
+            Some(addr) if !self.http.as_ref().is_some_and(|http| http.is_at(addr)) => {
                 let failed = |source| GatewayError::Bind { address: addr.to_string(), source };
-                Some(TcpListener::bind(addr).await.map_err(failed)?)
+                Some((addr, TcpListener::bind(addr).await.map_err(failed)?))
             }
             _ => None,
         };
@@ -172,22 +195,17 @@ impl Gateway {
         logins.iter().for_each(|(pool, login)| pool.set_login(login));
         drop(pools);
         self.replace_pools(current);
-        self.listeners.retain(|listener| {
-            let kept = planned.iter().any(|(listen, _, _)| *listen == listener.configured);
-            if !kept {
+        for (at, listener) in std::mem::take(&mut self.listeners).into_iter().enumerate() {
+            if let Some(route) = kept.remove(&at) {
+                listener.route.send_replace(route);
+                self.listeners.push(listener);
+            } else {
                 info!(address = %listener.address, "not listening any more");
                 listener.close.cancel();
             }
-            kept
-        });
-        for (configured, route, bound) in planned {
-            match bound {
-                Some(bound) => self.listen(configured, route, bound),
-                None => {
-                    let known = self.listeners.iter().find(|listener| listener.configured == configured);
-                    known.into_iter().for_each(|listener| drop(listener.route.send_replace(route.clone())));
-                }
-            }
+        }
+        for (configured, route, bound) in opened {
+            self.listen(configured, route, bound);
         }
         self.retire_former();
         // Servers that no client uses are gone now.
@@ -196,10 +214,10 @@ impl Gateway {
             warn!("{shortage}");
         }
         if config.metrics.is_none() || http.is_some() {
-            self.http.take().into_iter().for_each(|(_, close)| close.cancel());
+            self.http.take().into_iter().for_each(|http| http.close.cancel());
         }
-        if let Some(listener) = http {
-            self.serve_http(listener);
+        if let Some((configured, listener)) = http {
+            self.serve_http(configured, listener);
         }
         Ok(())
     }
@@ -254,20 +272,20 @@ impl Gateway {
         }
     }
 
-    fn serve_http(&mut self, listener: TcpListener) {
-        let Ok(addr) = listener.local_addr() else { return };
+    fn serve_http(&mut self, configured: SocketAddr, listener: TcpListener) {
+        let Ok(address) = listener.local_addr() else { return };
         let close = CancellationToken::new();
         let serving = http::serve(listener, self.core.clone(), self.pools.clone());
         let closed = close.clone();
         tokio::spawn(async move { closed.run_until_cancelled(serving).await });
-        self.http = Some((addr, close));
+        self.http = Some(Http { configured, address, close });
     }
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.core.clients.all().iter().for_each(|client| client.inbox.end(End::Stopped));
-        self.http.take().into_iter().for_each(|(_, close)| close.cancel());
+        self.http.take().into_iter().for_each(|http| http.close.cancel());
     }
 }
 

@@ -13,11 +13,11 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use crate::core::Core;
-use crate::inbox::lock;
 use crate::info::prometheus;
 use crate::open_error::one_line;
 use crate::pool::Pool;
 use crate::pools::Pools;
+use crate::sync::lock;
 
 /// Answers requests, until the future is dropped.
 pub(crate) async fn serve(listener: TcpListener, core: Arc<Core>, pools: Arc<Mutex<Pools>>) {

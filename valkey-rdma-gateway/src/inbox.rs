@@ -2,24 +2,14 @@
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use valkey_rdma_resp::Output;
 
-/// Locks a mutex whose data is valid after every step, so that a panic elsewhere does not spoil it.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Registers the waker of `cx`, unless it is registered already.
-pub(crate) fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
-    if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
-        *waker = Some(cx.waker().clone());
-    }
-}
+use crate::sync::{lock, register};
 
 /// Replies for one client. The shared connection puts them in, the client's task takes them out.
 #[derive(Debug, Default)]
@@ -111,6 +101,16 @@ impl Inbox {
         lock(&self.state)
     }
 
+    /// Changes the state, and wakes the client's task to see it.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let result = change(&mut state);
+        let client = state.client.take();
+        drop(state);
+        client.into_iter().for_each(Waker::wake);
+        result
+    }
+
     /// Bytes that wait in all inboxes.
     pub(crate) fn total(&self) -> usize {
         self.total.load(Ordering::Relaxed)
@@ -126,40 +126,36 @@ impl Inbox {
         self.put_with(complete, now, |replies| replies.put(bytes))
     }
 
-    /// Same, without a copy.
+    /// Puts bytes in as [`put`](Self::put) does, without a copy.
     pub(crate) fn put_shared(&self, bytes: &Bytes, complete: u32, now: Instant) -> usize {
         self.put_with(complete, now, |replies| replies.put_shared(bytes))
     }
 
-    /// Same, encoded in place by `put`.
+    /// Puts in what the function encodes there, as [`put`](Self::put) does.
     pub(crate) fn put_with(&self, complete: u32, now: Instant, put: impl FnOnce(&mut Output)) -> usize {
-        let mut state = self.state();
-        state.outstanding = state.outstanding.saturating_sub(complete);
-        if state.end.is_none() {
-            let before = state.replies.remaining();
-            put(&mut state.replies);
-            self.total.fetch_add(state.replies.remaining() - before, Ordering::Relaxed);
-            state.since.get_or_insert(now);
-        }
-        let (waiting, client) = (state.waiting(), state.client.take());
-        drop(state);
-        if let Some(client) = client {
-            client.wake();
-        }
-        waiting
+        self.change(|state| {
+            state.outstanding = state.outstanding.saturating_sub(complete);
+            if state.end.is_none() {
+                let before = state.replies.remaining();
+                put(&mut state.replies);
+                self.total.fetch_add(state.replies.remaining() - before, Ordering::Relaxed);
+                state.since.get_or_insert(now);
+            }
+            state.waiting()
+        })
     }
 
     /// Ends the client, unless it has ended for another reason.
     pub(crate) fn end(&self, why: End) {
-        let mut state = self.state();
-        state.end.get_or_insert(why);
-        if why == End::Gone {
-            self.total.fetch_sub(state.waiting(), Ordering::Relaxed);
-            (state.replies, state.taken) = (Output::default(), 0);
-        }
-        let wakers = (state.client.take(), state.connection.take());
-        drop(state);
-        wakers.0.into_iter().chain(wakers.1).for_each(Waker::wake);
+        let connection = self.change(|state| {
+            state.end.get_or_insert(why);
+            if why == End::Gone {
+                self.total.fetch_sub(state.waiting(), Ordering::Relaxed);
+                (state.replies, state.taken) = (Output::default(), 0);
+            }
+            state.connection.take()
+        });
+        connection.into_iter().for_each(Waker::wake);
     }
 
     /// Notes that the client has closed its side: it sends no more, and may have gone.
@@ -177,30 +173,20 @@ impl Inbox {
 
     /// Asks the client's task to end as soon as nothing is in flight.
     pub(crate) fn stop(&self) {
-        let mut state = self.state();
-        state.stop = true;
-        let client = state.client.take();
-        drop(state);
-        client.into_iter().for_each(Waker::wake);
+        self.change(|state| state.stop = true);
     }
 
     /// Asks the client's task to keep a private connection until [`unpin`](Self::unpin) was called as often.
     pub(crate) fn pin(&self) {
-        let mut state = self.state();
-        state.pins += 1;
-        (state.pins_refused, state.was_pinned) = (false, true);
-        let client = state.client.take();
-        drop(state);
-        client.into_iter().for_each(Waker::wake);
+        self.change(|state| {
+            state.pins += 1;
+            (state.pins_refused, state.was_pinned) = (false, true);
+        });
     }
 
     /// Ends one [`pin`](Self::pin).
     pub(crate) fn unpin(&self) {
-        let mut state = self.state();
-        state.pins = state.pins.saturating_sub(1);
-        let client = state.client.take();
-        drop(state);
-        client.into_iter().for_each(Waker::wake);
+        self.change(|state| state.pins = state.pins.saturating_sub(1));
     }
 
     /// The client cannot have a private connection: forgets the pins there are.

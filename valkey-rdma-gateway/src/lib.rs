@@ -87,6 +87,7 @@ mod services;
 mod session;
 mod shared;
 mod standing;
+mod sync;
 mod upstreams;
 mod window;
 mod words;

@@ -102,7 +102,8 @@ impl Limits {
         texts.collect()
     }
 
-    /// Whether a client with `unread` bytes must be closed at once, because all together have `total`.
+    /// Whether a client with `unread` bytes takes up too much, because all together have `total`. In front of a cluster it is closed at once.
+    /// A shared connection is not read until the client has less, and after [`slow_reader_ms`](Self::slow_reader_ms) the client is closed.
     pub(crate) fn exceeds_total(&self, unread: usize, total: usize) -> bool {
         unread > MUCH && total > self.unread_bytes_total
     }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use serde::Deserialize;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -95,13 +97,7 @@ pub(crate) struct Accepted {
 
 /// A bound listener.
 pub(crate) enum Bound {
-    /// `owner`: the user that this process runs as.
-    Unix {
-        listener: UnixListener,
-        path: PathBuf,
-        remove: bool,
-        owner: u32,
-    },
+    Unix { listener: UnixListener, path: PathBuf, remove: bool },
     Tcp(TcpListener),
     Device(Box<Listener>),
 }
@@ -112,7 +108,6 @@ impl Bound {
         let failed = |source| GatewayError::Bind { address: address.to_string(), source };
         match address {
             Listen::Unix(path) => {
-                let owner = own_user().map_err(failed)?;
                 let (listener, remove) = match activation.take_unix(path) {
                     Some(listener) => (UnixListener::from_std(listener).map_err(failed)?, false),
                     None => {
@@ -120,7 +115,7 @@ impl Bound {
                         (UnixListener::bind(path).map_err(failed)?, true)
                     }
                 };
-                Ok(Self::Unix { listener, path: path.clone(), remove, owner })
+                Ok(Self::Unix { listener, path: path.clone(), remove })
             }
             Listen::Tcp(addr) => Ok(Self::Tcp(match activation.take_tcp(*addr) {
                 Some(listener) => TcpListener::from_std(listener).map_err(failed)?,
@@ -146,10 +141,11 @@ impl Bound {
     /// Waits for the next client. An error concerns one client, unless it [is the end](AcceptError::is_end).
     pub(crate) async fn accept(&mut self) -> Result<Accepted, AcceptError> {
         match self {
-            Self::Unix { listener, path, owner, .. } => {
+            Self::Unix { listener, path, .. } => {
                 let (stream, _) = listener.accept().await?;
                 let local = path.display().to_string();
-                let by_owner = stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == *owner);
+                let owner = geteuid().as_raw();
+                let by_owner = stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == owner);
                 let peer = format!("{local}:0");
                 Ok(Accepted { stream: AnyStream::Unix(stream), peer, local, by_owner })
             }
@@ -201,7 +197,10 @@ impl AcceptError {
     /// What to do about it, if its text does not say that. It begins with a colon, or is empty.
     pub(crate) fn advice(&self) -> &'static str {
         match self {
-            Self::System(error) if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) => {
+            // No descriptors are left to this process, or to this machine.
+            Self::System(error)
+                if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) =>
+            {
                 ": it waits until there is a descriptor; raise LimitNOFILE= of the unit (in a shell ulimit -Hn)"
             }
             _ => "",
@@ -212,12 +211,6 @@ impl AcceptError {
 async fn bind_device(kind: DeviceKind, addr: SocketAddr) -> Result<Bound, GatewayError> {
     let listener = Listener::bind(kind, addr, &Config::default()).await?;
     Ok(Bound::Device(Box::new(listener)))
-}
-
-/// The user that this process runs as: the system says who made a pair of sockets.
-fn own_user() -> io::Result<u32> {
-    let (own, _other) = UnixStream::pair()?;
-    Ok(own.peer_cred()?.uid())
 }
 
 /// Removes a socket file that no process listens on any more. Other files are left, and binding then fails.
@@ -234,9 +227,6 @@ async fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// Bytes of a path in `sockaddr_un`, whose end is a NUL.
 const LONGEST_PATH: usize = 107;
-/// No descriptors are left to this process, or to this machine. `std` has no kind for them.
-const EMFILE: i32 = 24;
-const ENFILE: i32 = 23;
 /// A TCP client that has been silent for this long is probed, as Valkey does.
 const KEEPALIVE: Duration = Duration::from_secs(300);
 

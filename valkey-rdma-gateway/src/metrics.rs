@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::inbox::lock;
+use crate::sync::lock;
 
 /// A counter.
 #[derive(Debug, Default)]

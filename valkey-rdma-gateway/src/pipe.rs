@@ -21,14 +21,8 @@ use crate::route::Route;
 pub(crate) async fn run(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) {
     let server = &route.pool.server;
     let (endpoint, identity) = (server.endpoint(), server.identity());
-    let details = Details {
-        name: String::new(),
-        lib_name: String::new(),
-        lib_ver: String::new(),
-        user: String::new(),
-        database: identity.database,
-        protocol: identity.protocol,
-    };
+    let (database, protocol) = (identity.database, identity.protocol);
+    let details = Details { database, protocol, ..Details::default() };
     let client = Registered::new(
         core.clients.clone(),
         core.unread.clone(),

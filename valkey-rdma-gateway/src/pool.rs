@@ -14,13 +14,14 @@ use crate::cluster::{Cluster, Lane, transport_of};
 use crate::core::Core;
 use crate::error::GatewayError;
 use crate::identity::{Identity, Key};
-use crate::inbox::{Inbox, lock};
+use crate::inbox::Inbox;
 use crate::limits::Limits;
 use crate::login::RouteLogin;
 use crate::open_error::{OpenError, one_line};
 use crate::probe::Probe;
 use crate::server::Server;
 use crate::shared::{self, Shared};
+use crate::sync::lock;
 use crate::upstreams::Upstreams;
 
 /// Shared connections by key, and private ones.
@@ -28,7 +29,8 @@ pub(crate) struct Pool {
     pub(crate) origin: Origin,
     /// Host and port.
     pub(crate) address: Arc<str>,
-    fixed: Fixed,
+    /// Those of `upstreams` and `pinned_bytes` hold for as long as there is the pool.
+    at_start: Limits,
     pub(crate) server: Arc<Server>,
     /// Serves the clients of a cluster. Only logins are checked by `server` then, which is one of the nodes.
     pub(crate) cluster: Option<Cluster>,
@@ -36,12 +38,6 @@ pub(crate) struct Pool {
     core: Arc<Core>,
     shared: Mutex<HashMap<Key, Pair>>,
     probe: Probe,
-}
-
-/// The limits of the configuration that hold for as long as there is a pool.
-struct Fixed {
-    upstreams: usize,
-    pinned_bytes: u64,
 }
 
 /// What routes must have in common to use one pool.
@@ -129,7 +125,7 @@ impl Pool {
         upstreams: usize,
         core: Arc<Core>,
     ) -> Result<Self, GatewayError> {
-        let fixed = Fixed { upstreams: limits.upstreams, pinned_bytes: limits.pinned_bytes };
+        let at_start = limits.clone();
         let limits = Limits { upstreams, ..limits.clone() };
         let servers = &origin.servers;
         let server = Arc::new(Server::new(servers, origin.cluster, login, &limits, &core.services)?);
@@ -142,7 +138,7 @@ impl Pool {
         let upstreams = Arc::new(Upstreams::new(server.clone(), core.clone()));
         let (shared, probe) = (Mutex::default(), Probe::default());
         core.of_servers.fetch_add(server.descriptors(), Ordering::Relaxed);
-        Ok(Self { origin, address, fixed, server, cluster, upstreams, core, shared, probe })
+        Ok(Self { origin, address, at_start, server, cluster, upstreams, core, shared, probe })
     }
 
     /// Takes the login for connections that are made from now on.
@@ -162,7 +158,7 @@ impl Pool {
         self.attach(identity.key(), identity)
     }
 
-    /// Same, to the connection for scripts, or for all else.
+    /// Attaches a client to the connection of `identity` for scripts, or to that for all else.
     pub(crate) fn shared_for(&self, scripts: bool, identity: &Identity) -> Attached {
         self.attach(identity.key_for(scripts), identity)
     }
@@ -192,8 +188,8 @@ impl Pool {
     /// What of these limits needs a restart to hold here.
     pub(crate) fn unapplied(&self, limits: &Limits) -> Vec<String> {
         let pairs = [
-            ("upstreams", self.fixed.upstreams as u64, limits.upstreams as u64),
-            ("pinned_bytes", self.fixed.pinned_bytes, limits.pinned_bytes),
+            ("upstreams", self.at_start.upstreams as u64, limits.upstreams as u64),
+            ("pinned_bytes", self.at_start.pinned_bytes, limits.pinned_bytes),
         ];
         let changed = pairs.into_iter().filter(|(_, before, now)| before != now);
         changed

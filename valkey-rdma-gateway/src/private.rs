@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite};
-use valkey_rdma_resp::{FrameScanner, Output, Protocol, words};
+use valkey_rdma_resp::{FrameScanner, Output, words};
 
 pub(crate) use self::tracker::{Event, database};
 use self::tracker::{Fate, Tracker};
@@ -23,7 +23,7 @@ use crate::words::encode;
 
 pub(crate) struct Private {
     pub(crate) upstream: Upstream,
-    tracker: Tracker,
+    pub(crate) tracker: Tracker,
     /// Commands on their way to the server.
     commands: Output,
     /// The last of them has begun, and not ended: only its rest may follow.
@@ -164,34 +164,6 @@ impl Private {
     /// Whether part of a reply was passed on.
     pub(crate) fn has_begun_reply(&self) -> bool {
         self.begun.is_some()
-    }
-
-    /// Whether the server owes a reply that may take for ever.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.tracker.is_blocked()
-    }
-
-    /// Whether the gateway may answer commands itself. In a transaction and after CLIENT REPLY OFF it must not.
-    pub(crate) fn may_answer(&self, protocol: Protocol) -> bool {
-        self.tracker.may_answer(protocol)
-    }
-
-    /// Whether RESET was sent, and its reply has not come. Commands after it wait, because they need the login of the client.
-    pub(crate) fn is_resetting(&self) -> bool {
-        self.tracker.is_resetting()
-    }
-
-    /// Whether RESET has ended the connection's login.
-    pub(crate) fn was_reset(&self) -> bool {
-        self.tracker.was_reset()
-    }
-
-    pub(crate) fn is_raw(&self) -> bool {
-        self.tracker.is_raw()
-    }
-
-    pub(crate) fn is_subscribed(&self) -> bool {
-        self.tracker.is_subscribed()
     }
 
     /// Changes of the client's identity, as far as the server has confirmed them.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::inbox::lock;
+use crate::sync::lock;
 
 /// Attempts to reach a server, one at a time. Those who ask meanwhile, or soon after, get the same answer.
 #[derive(Default)]

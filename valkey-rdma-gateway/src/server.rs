@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 use tracing::info;
 use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
-use valkey_rdma_resp::{Protocol, integer, words};
+use valkey_rdma_resp::{Protocol, words};
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
 use self::exchange::exchange;
@@ -17,14 +17,14 @@ use crate::admission::Admission;
 use crate::descriptors;
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key, Login};
-use crate::inbox::lock;
 use crate::limits::Limits;
 use crate::login::{RouteLogin, endpoints};
 use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::services::Services;
 use crate::standing::Standing;
-use crate::words::encode;
+use crate::sync::lock;
+use crate::words::{encode, number};
 
 /// A server, and how many connections to it there may be.
 pub(crate) struct Server {
@@ -118,6 +118,11 @@ impl Server {
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
         self.dialers[0].endpoint()
+    }
+
+    /// The user of clients that have not logged in.
+    pub(crate) fn user(&self) -> &str {
+        self.endpoint().user().unwrap_or("default")
     }
 
     /// How metrics name it.
@@ -311,8 +316,8 @@ impl Server {
             }
         }
         stream.confirm_primary();
-        let id = replies.get(required).and_then(|reply| integer::parse(reply.get(1..reply.len() - 2)?));
-        Ok(id.and_then(|id| u64::try_from(id).ok()).unwrap_or(0))
+        let id = replies.get(required).and_then(|reply| number(reply.get(1..reply.len() - 2)?));
+        Ok(id.unwrap_or(0))
     }
 
     /// The commands of a login, of which the first few must succeed: their number.

@@ -79,12 +79,10 @@ impl Session {
         let pool = &route.pool;
         let identity = pool.server.identity();
         let details = Details {
-            name: String::new(),
-            lib_name: String::new(),
-            lib_ver: String::new(),
-            user: pool.server.endpoint().user().unwrap_or("default").to_owned(),
+            user: pool.server.user().to_owned(),
             database: identity.database,
             protocol: identity.protocol,
+            ..Details::default()
         };
         let client = Registered::new(
             core.clients.clone(),
@@ -124,10 +122,7 @@ impl Session {
                     self.report_end(why);
                     break;
                 }
-                Turn::Broken(error) => {
-                    self.put(&Reply::error(format!("ERR {error}")));
-                    Err(Closed)
-                }
+                Turn::Broken(error) => Err(self.broken(&error)),
                 Turn::Command(class) if self.failed_multi.is_some() => self.answer_failed_multi(class).await,
                 Turn::Target => self.target_mode().await,
                 Turn::Command(Class::Local(local)) => {
@@ -281,6 +276,12 @@ impl Session {
     /// Appends a reply of the gateway.
     fn put(&mut self, reply: &Reply) {
         encode(reply, self.identity.protocol, &mut self.out);
+    }
+
+    /// Answers bytes that are not a command. Where the next one begins is not known, so the client is closed.
+    fn broken(&mut self, error: &CommandError) -> Closed {
+        self.put(&Reply::error(format!("ERR {error}")));
+        Closed
     }
 
     /// Sends a command to a shared connection and returns its reply. Nothing may be in flight.

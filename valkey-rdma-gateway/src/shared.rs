@@ -27,10 +27,11 @@ use self::queue::Queue;
 use crate::backoff;
 use crate::core::Core;
 use crate::identity::{Identity, Key};
-use crate::inbox::{End, Inbox, lock};
+use crate::inbox::{End, Inbox};
 use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::standing::Standing;
+use crate::sync::lock;
 use crate::upstreams::Upstreams;
 
 /// A connection that clients share. It reconnects when it is lost, for as long as it has clients.
@@ -39,7 +40,7 @@ pub(crate) struct Shared {
     queue: Mutex<Queue>,
     /// Clients that use it.
     users: AtomicUsize,
-    /// When the last of them left.
+    /// When the last of them left, or when it was made.
     unused_since: Mutex<tokio::time::Instant>,
     /// Cancelled when its task has ended.
     ended: CancellationToken,
@@ -210,7 +211,7 @@ impl Shared {
     /// Connects, serves, reconnects. Ends when there were no clients for [`IDLE`].
     async fn run(&self, upstreams: &Upstreams, core: &Core) {
         let server = &*upstreams.server;
-        let (mut attempt, mut idle_since) = (0, None);
+        let mut attempt = 0;
         let not_yet =
             || OpenError::Unreachable(format!("there is no connection to {} yet", server.endpoint()));
         let mut why = not_yet();
@@ -260,9 +261,7 @@ impl Shared {
                 warn!(key = %self.key, server = %server.endpoint(), error = %why, "cannot connect");
             }
             self.answer_unsent(core, &why);
-            if self.users() > 0 {
-                idle_since = None;
-            } else if idle_since.get_or_insert_with(Instant::now).elapsed() > IDLE && self.close_unused() {
+            if self.close_idle() {
                 info!(key = %self.key, "no clients, no server: not connecting any more");
                 return;
             }

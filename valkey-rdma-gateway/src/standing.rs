@@ -4,13 +4,13 @@
 //! `/health` asks the server about its state.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 use valkey_rdma_resp::words;
 
-use crate::inbox::lock;
+use crate::sync::lock;
 
 /// What the errors of one server say.
 #[derive(Debug)]
@@ -19,9 +19,8 @@ pub(crate) struct Standing {
     server: String,
     /// A node of a cluster may be a replica.
     is_cluster: bool,
-    /// In milliseconds since `origin`: from then on a reply may be the end of such errors. Until then this is one look for all others.
-    next_end: AtomicU64,
-    origin: Instant,
+    /// There were such errors, and they have not ended. Without them this is one look for a reply.
+    is_active: AtomicBool,
     seen: Mutex<[Seen; 3]>,
 }
 
@@ -104,8 +103,7 @@ enum Change {
 
 impl Standing {
     pub(crate) fn new(server: String, is_cluster: bool) -> Self {
-        let (next_end, origin) = (AtomicU64::new(NEVER), Instant::now());
-        Self { server, is_cluster, next_end, origin, seen: Mutex::default() }
+        Self { server, is_cluster, is_active: AtomicBool::new(false), seen: Mutex::default() }
     }
 
     /// The server, as it is shown.
@@ -131,8 +129,7 @@ impl Standing {
 
     fn changes(&self, reply: &[u8], now: Instant) -> Vec<Change> {
         let complaint = Complaint::of(reply);
-        let next_end = self.next_end.load(Ordering::Relaxed);
-        if complaint.is_none() && (next_end == NEVER || self.millis(now) < next_end) {
+        if complaint.is_none() && !self.is_active.load(Ordering::Relaxed) {
             return Vec::new();
         }
         let mut changes = Vec::new();
@@ -148,14 +145,8 @@ impl Standing {
                 changes.push(Change::Ended(other));
             }
         }
-        let ends = Complaint::ALL.into_iter().zip(seen.iter());
-        let ends = ends.filter_map(|(complaint, seen)| Some(self.millis(seen.last? + complaint.quiet())));
-        self.next_end.store(ends.min().unwrap_or(NEVER), Ordering::Relaxed);
+        self.is_active.store(seen.iter().any(|seen| seen.last.is_some()), Ordering::Relaxed);
         changes
-    }
-
-    fn millis(&self, moment: Instant) -> u64 {
-        u64::try_from(moment.saturating_duration_since(self.origin).as_millis()).unwrap_or(NEVER)
     }
 
     /// What `/health` has to ask the server about. Whether a replica is what its clients expect is not known: it counts as wrong for as
@@ -177,9 +168,6 @@ impl Standing {
         lock(&self.seen)[complaint as usize].is_doubted = false;
     }
 }
-
-/// Stands for no moment.
-const NEVER: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {

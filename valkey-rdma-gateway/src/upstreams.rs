@@ -13,11 +13,11 @@ use valkey_rdma_client::Transport;
 
 use crate::core::Core;
 use crate::identity::{Identity, Key};
-use crate::inbox::lock;
 use crate::open_error::OpenError;
 use crate::private::Private;
 use crate::seldom::Seldom;
 use crate::server::{Server, Upstream};
+use crate::sync::lock;
 
 pub(crate) struct Upstreams {
     pub(crate) server: Arc<Server>,
@@ -236,7 +236,7 @@ impl Upstreams {
     /// invalidations for another client may still arrive on it. It is closed at once if the server waits on it, for the rest of a
     /// command or for what a command blocks on.
     pub(crate) fn retire(self: &Arc<Self>, identity: Identity, mut private: Private, keep: bool) {
-        let waits = private.is_blocked() || private.has_open_command();
+        let waits = private.tracker.is_blocked() || private.has_open_command();
         if waits || private.upstream.stream.info().transport == Transport::Tcp {
             return;
         }

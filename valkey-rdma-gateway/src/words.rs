@@ -1,10 +1,26 @@
-//! The words of commands: reading them and encoding them.
+//! Commands and their words: reading them and encoding them.
 
-use valkey_rdma_resp::{put_header, words};
+use valkey_rdma_resp::{CommandScanner, integer, put_header, words};
 
 /// All words of a complete command.
 pub(crate) fn all(command: &[u8]) -> Vec<Vec<u8>> {
     words(command).map(<[u8]>::to_vec).collect()
+}
+
+/// The complete commands in front of `bytes`, one by one.
+pub(crate) fn commands(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let (mut scanner, mut rest) = (CommandScanner::default(), bytes);
+    std::iter::from_fn(move || {
+        let found = scanner.scan(rest).ok().filter(|found| found.complete && found.len > 0)?;
+        let (command, after) = rest.split_at(found.len);
+        rest = after;
+        Some(command)
+    })
+}
+
+/// A word that is a number, and not a negative one.
+pub(crate) fn number(word: &[u8]) -> Option<u64> {
+    integer::parse(word).and_then(|number| u64::try_from(number).ok())
 }
 
 /// Encodes a command.

@@ -118,6 +118,22 @@ impl ServerError {
                 | Kind::ClusterDown
         )
     }
+
+    /// Whether the command has not run because of the node it was sent to: another node of the cluster answers it, or this one does later.
+    #[must_use]
+    pub fn is_about_node(&self) -> bool {
+        use ServerErrorKind as Kind;
+        matches!(
+            self.kind(),
+            Kind::Moved
+                | Kind::Ask
+                | Kind::TryAgain
+                | Kind::ClusterDown
+                | Kind::Loading
+                | Kind::MasterDown
+                | Kind::ReadOnly
+        )
+    }
 }
 
 #[cfg(test)]
@@ -144,5 +160,25 @@ mod tests {
             transient("LOADING x") && transient("BUSY x") && transient("ERR max number of clients reached")
         );
         assert!(!transient("WRONGPASS x") && !transient("READONLY x") && !transient("ERR x"));
+    }
+
+    #[test]
+    fn redirections_and_nodes_that_are_not_ready_are_about_the_node() {
+        let about_node = |text: &str| ServerError::from_reply(text.as_bytes()).is_about_node();
+        for text in [
+            "MOVED 1 h:1",
+            "ASK 1 h:1",
+            "TRYAGAIN x",
+            "CLUSTERDOWN x",
+            "LOADING x",
+            "MASTERDOWN x",
+            "READONLY x",
+        ] {
+            assert!(about_node(text), "{text}");
+        }
+        for text in ["CROSSSLOT x", "BUSY x", "ERR max number of clients reached", "NOAUTH x", "WRONGTYPE x"]
+        {
+            assert!(!about_node(text), "{text}");
+        }
     }
 }

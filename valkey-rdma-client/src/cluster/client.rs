@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use valkey_rdma_resp::{FromValue, Value};
 
 use super::config::ClusterConfig;
-use super::core::{Core, Place};
+use super::core::Core;
 use super::node::Node;
 use super::route::{Routed, route, slot_of};
 use super::tries::{Target, Tries};
@@ -190,7 +190,7 @@ impl ClusterClient {
             Routed::Slot(slot) => self.to_slot(command, slot, description.access, limit).await,
             Routed::Any => {
                 let deadline = limit.and_then(Deadline::after);
-                self.with_tries(Box::new(command), Target::Any, deadline, None).await
+                self.with_tries(Box::new(command), Target::Any, deadline).await
             }
             Routed::Split => self.execute_split(command, description).await,
             Routed::AllPrimaries(response) => self.fan_out(command, self.all_primaries(), response).await,
@@ -198,19 +198,14 @@ impl ClusterClient {
         }
     }
 
-    /// Sends a command until a node answers it. `failure` is that of the first try.
+    /// Sends a command until a node answers it.
     pub(super) async fn with_tries(
         &self,
         command: Box<Command>,
         target: Target,
         deadline: Option<Deadline>,
-        failure: Option<(Place, Error)>,
     ) -> Result<Value, Error> {
-        let repeatable = command.is_idempotent();
-        let mut tries = Tries::new(&self.core, target, deadline, command.name());
-        if let Some((place, error)) = failure {
-            tries.failed(&place, error, repeatable).await?;
-        }
+        let tries = Tries::new(&self.core, target, deadline, command.name());
         self.go_on(command, tries).await
     }
 

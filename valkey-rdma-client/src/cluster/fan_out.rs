@@ -54,7 +54,7 @@ impl ClusterClient {
         }
         let deadline = self.limit(&command).and_then(Deadline::after);
         match self.targets(route)? {
-            Targets::One(target) => self.with_tries(Box::new(command), target, deadline, None).await,
+            Targets::One(target) => self.with_tries(Box::new(command), target, deadline).await,
             Targets::Several(targets) => self.fan_out(command, targets, response).await,
         }
     }

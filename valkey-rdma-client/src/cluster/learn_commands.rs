@@ -41,7 +41,7 @@ impl ClusterClient {
                 self.execute_described(command, &description).await
             }
             // No server knows it either. One of them says so.
-            None => self.with_tries(Box::new(command), Target::Any, deadline, None).await,
+            None => self.with_tries(Box::new(command), Target::Any, deadline).await,
         }
     }
 
@@ -71,7 +71,7 @@ impl ClusterClient {
             return Ok(learned.clone());
         }
         let ask = Command::from_args(["COMMAND", "INFO", &name]).idempotent();
-        let described = match self.with_tries(Box::new(ask), Target::Any, deadline, None).await {
+        let described = match self.with_tries(Box::new(ask), Target::Any, deadline).await {
             Ok(reply) => reply.as_slice().and_then(|entries| Learned::read(entries.first()?)).map(Arc::new),
             // The user may not be allowed to ask.
             Err(Error::Server(_)) => {

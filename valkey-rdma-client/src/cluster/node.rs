@@ -43,8 +43,8 @@ pub(super) struct Node {
     endpoint: Option<Endpoint>,
     live: ArcSwapOption<Client>,
     dial: Mutex<Dial>,
-    /// Changes with every end of an attempt to connect.
-    outcome: watch::Sender<Outcome>,
+    /// Why the last attempt to connect failed, unless it succeeded. Sent to with every end of an attempt.
+    outcome: watch::Sender<Option<Error>>,
     /// Until then, reads go to other nodes: this one was unreachable, loading, or without its primary.
     passed_over_until: ArcSwapOption<Instant>,
     /// True from the first map that names it a primary until it has answered as something else.
@@ -70,14 +70,6 @@ struct Dial {
     closed: bool,
 }
 
-/// The end of an attempt to connect.
-#[derive(Clone, Default)]
-struct Outcome {
-    attempts: u64,
-    /// Why the last one failed.
-    error: Option<Error>,
-}
-
 impl Node {
     pub(super) fn new(address: NodeAddress, settings: Arc<DialSettings>, endpoint: Option<Endpoint>) -> Self {
         Self {
@@ -87,7 +79,7 @@ impl Node {
             endpoint,
             live: ArcSwapOption::empty(),
             dial: Mutex::default(),
-            outcome: watch::Sender::new(Outcome::default()),
+            outcome: watch::Sender::new(None),
             passed_over_until: ArcSwapOption::empty(),
             had_slots: AtomicBool::new(false),
             silent_since: ArcSwapOption::empty(),
@@ -242,7 +234,7 @@ impl Node {
 
     /// Why the last attempt to connect failed, unless a later one succeeded.
     pub(super) fn last_error(&self) -> Option<Error> {
-        self.outcome.borrow().error.clone()
+        self.outcome.borrow().clone()
     }
 
     /// The error of commands after the end of the cluster client.
@@ -328,9 +320,6 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         lock(&self.node.dial).in_progress = false;
-        self.node.outcome.send_modify(|outcome| {
-            outcome.attempts += 1;
-            outcome.error = self.error.take();
-        });
+        self.node.outcome.send_replace(self.error.take());
     }
 }

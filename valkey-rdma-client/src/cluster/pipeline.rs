@@ -46,116 +46,6 @@ pub struct ClusterPipeline {
     keyless: Option<u16>,
 }
 
-impl ClusterClient {
-    /// Begins a pipeline.
-    pub fn pipeline(&self) -> ClusterPipeline {
-        ClusterPipeline { cluster: self.clone(), commands: Vec::new(), keyless: None }
-    }
-
-    /// The way of a command that a pipeline does not send to one slot.
-    async fn execute_apart(
-        &self,
-        index: usize,
-        mut command: Command,
-        limit: Option<Duration>,
-    ) -> (usize, Result<Value, Error>) {
-        if let Some(limit) = limit {
-            command = command.timeout(limit);
-        }
-        (index, self.execute(command).await)
-    }
-
-    /// Sends commands of slots, those of one node together. Those that may be tried again are grouped anew, while other
-    /// groups are in flight.
-    async fn send_routed<'a>(&'a self, mut commands: Vec<Sent<'a>>, deadline: Option<Deadline>) -> Answers {
-        let mut answers = Vec::with_capacity(commands.len());
-        let mut in_flight = FuturesUnordered::new();
-        loop {
-            let groups = self.group(commands).into_iter();
-            in_flight.extend(groups.map(|group| self.send_group(group, deadline)));
-            let Some((answered, again)) = in_flight.next().await else { return answers };
-            answers.extend(answered);
-            commands = again;
-        }
-    }
-
-    /// Sends the commands of one node. Returns those that failed there and may be tried again.
-    async fn send_group<'a>(
-        &'a self,
-        group: Group<'a>,
-        deadline: Option<Deadline>,
-    ) -> (Answers, Vec<Sent<'a>>) {
-        let Group { place, mut commands, .. } = group;
-        let place = match place {
-            Some(place) => place,
-            None => match self.find_place(&mut commands, deadline).await {
-                Ok(place) => place,
-                Err(error) => return (unsent(commands, &error), Vec::new()),
-            },
-        };
-        commands.iter_mut().filter_map(|sent| sent.tries.as_mut()).for_each(|tries| tries.begins());
-        let encoded: EncodedPipeline = commands.iter().map(|sent| &sent.command).collect();
-        // Replies that came before a connection was lost are final.
-        let buffer = Arc::new(ReplyBuffer::with_capacity(commands.len()));
-        let outcome = place.client.run_until(encoded, Replies::Streamed(buffer.clone(), 0), deadline).await;
-        let mut replies = Vec::with_capacity(commands.len());
-        buffer.take(&mut replies);
-        let mut replies = replies.into_iter();
-        let mut answers = Vec::with_capacity(commands.len());
-        let mut failed = Vec::new();
-        for sent in commands {
-            let error = match (replies.next(), &outcome) {
-                (Some(Ok(value)), _) => {
-                    answers.push((sent.index, Ok(value)));
-                    continue;
-                }
-                (Some(Err(error)), _) => Error::Server(error),
-                (None, Err(error)) => error.clone(),
-                // As many replies as commands: that is what success means.
-                (None, Ok(_)) => Error::Lost(place.client.lost()),
-            };
-            failed.push((sent, error));
-        }
-        if failed.is_empty() {
-            return (answers, Vec::new());
-        }
-        // Side by side, because some wait.
-        let judged = failed.into_iter().map(|(sent, error)| self.judge(sent, &place, error, deadline));
-        let (mut again, mut asking) = (Vec::new(), Vec::new());
-        for judged in join_all(judged).await {
-            match judged {
-                Ok((sent, tries)) if tries.must_ask() => asking.push((sent, tries)),
-                Ok((sent, tries)) => again.push(Sent { tries: Some(tries), ..sent }),
-                Err(answer) => answers.push(answer),
-            }
-        }
-        // ASKING is said for each command. In turn, so that commands of the same slot keep their order.
-        for (sent, tries) in asking {
-            answers.push((sent.index, self.go_on(Box::new(sent.command), *tries).await));
-        }
-        (answers, again)
-    }
-
-    /// Decides whether a command that failed may be tried again, after a pause if it takes one.
-    async fn judge<'a>(
-        &'a self,
-        mut sent: Sent<'a>,
-        place: &Place,
-        error: Error,
-        deadline: Option<Deadline>,
-    ) -> Result<(Sent<'a>, Box<Tries<'a>>), (usize, Result<Value, Error>)> {
-        let mut tries = sent.tries.take().unwrap_or_else(|| Box::new(self.tries_of(&sent, deadline)));
-        match tries.failed(place, error, sent.command.is_idempotent()).await {
-            Ok(()) => Ok((sent, tries)),
-            Err(error) => Err((sent.index, Err(error))),
-        }
-    }
-
-    fn tries_of(&self, sent: &Sent<'_>, deadline: Option<Deadline>) -> Tries<'_> {
-        Tries::new(&self.core, Target::Slot(sent.slot, sent.access), deadline, sent.command.name())
-    }
-}
-
 /// Replies, by the index of their command.
 type Answers = Vec<(usize, Result<Value, Error>)>;
 
@@ -265,9 +155,7 @@ impl ClusterPipeline {
         answers.sort_unstable_by_key(|(index, _)| *index);
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
-}
 
-impl ClusterPipeline {
     /// Sends as [`send`](Self::send) does, and converts all replies together, as [`Pipeline::query`](crate::Pipeline::query) does.
     ///
     /// # Errors
@@ -284,6 +172,114 @@ impl ClusterPipeline {
 }
 
 impl ClusterClient {
+    /// Begins a pipeline.
+    pub fn pipeline(&self) -> ClusterPipeline {
+        ClusterPipeline { cluster: self.clone(), commands: Vec::new(), keyless: None }
+    }
+
+    /// The way of a command that a pipeline does not send to one slot.
+    async fn execute_apart(
+        &self,
+        index: usize,
+        mut command: Command,
+        limit: Option<Duration>,
+    ) -> (usize, Result<Value, Error>) {
+        if let Some(limit) = limit {
+            command = command.timeout(limit);
+        }
+        (index, self.execute(command).await)
+    }
+
+    /// Sends commands of slots, those of one node together. Those that may be tried again are grouped anew, while other
+    /// groups are in flight.
+    async fn send_routed<'a>(&'a self, mut commands: Vec<Sent<'a>>, deadline: Option<Deadline>) -> Answers {
+        let mut answers = Vec::with_capacity(commands.len());
+        let mut in_flight = FuturesUnordered::new();
+        loop {
+            let groups = self.group(commands).into_iter();
+            in_flight.extend(groups.map(|group| self.send_group(group, deadline)));
+            let Some((answered, again)) = in_flight.next().await else { return answers };
+            answers.extend(answered);
+            commands = again;
+        }
+    }
+
+    /// Sends the commands of one node. Returns those that failed there and may be tried again.
+    async fn send_group<'a>(
+        &'a self,
+        group: Group<'a>,
+        deadline: Option<Deadline>,
+    ) -> (Answers, Vec<Sent<'a>>) {
+        let Group { place, mut commands, .. } = group;
+        let place = match place {
+            Some(place) => place,
+            None => match self.find_place(&mut commands, deadline).await {
+                Ok(place) => place,
+                Err(error) => return (unsent(commands, &error), Vec::new()),
+            },
+        };
+        commands.iter_mut().filter_map(|sent| sent.tries.as_mut()).for_each(|tries| tries.begins());
+        let encoded: EncodedPipeline = commands.iter().map(|sent| &sent.command).collect();
+        // Replies that came before a connection was lost are final.
+        let buffer = Arc::new(ReplyBuffer::with_capacity(commands.len()));
+        let outcome = place.client.run_until(encoded, Replies::Streamed(buffer.clone(), 0), deadline).await;
+        let mut replies = Vec::with_capacity(commands.len());
+        buffer.take(&mut replies);
+        let mut replies = replies.into_iter();
+        let mut answers = Vec::with_capacity(commands.len());
+        let mut failed = Vec::new();
+        for sent in commands {
+            let error = match (replies.next(), &outcome) {
+                (Some(Ok(value)), _) => {
+                    answers.push((sent.index, Ok(value)));
+                    continue;
+                }
+                (Some(Err(error)), _) => Error::Server(error),
+                (None, Err(error)) => error.clone(),
+                // As many replies as commands: that is what success means.
+                (None, Ok(_)) => Error::Lost(place.client.lost()),
+            };
+            failed.push((sent, error));
+        }
+        if failed.is_empty() {
+            return (answers, Vec::new());
+        }
+        // Side by side, because some wait.
+        let judged = failed.into_iter().map(|(sent, error)| self.judge(sent, &place, error, deadline));
+        let (mut again, mut asking) = (Vec::new(), Vec::new());
+        for judged in join_all(judged).await {
+            match judged {
+                Ok((sent, tries)) if tries.must_ask() => asking.push((sent, tries)),
+                Ok((sent, tries)) => again.push(Sent { tries: Some(tries), ..sent }),
+                Err(answer) => answers.push(answer),
+            }
+        }
+        // ASKING is said for each command. In turn, so that commands of the same slot keep their order.
+        for (sent, tries) in asking {
+            answers.push((sent.index, self.go_on(Box::new(sent.command), *tries).await));
+        }
+        (answers, again)
+    }
+
+    /// Decides whether a command that failed may be tried again, after a pause if it takes one.
+    async fn judge<'a>(
+        &'a self,
+        mut sent: Sent<'a>,
+        place: &Place,
+        error: Error,
+        deadline: Option<Deadline>,
+    ) -> Result<(Sent<'a>, Box<Tries<'a>>), (usize, Result<Value, Error>)> {
+        let mut tries = sent.tries.take().unwrap_or_else(|| Box::new(self.tries_of(&sent, deadline)));
+        match tries.failed(place, error, sent.command.is_idempotent()).await {
+            Ok(()) => Ok((sent, tries)),
+            Err(error) => Err((sent.index, Err(error))),
+        }
+    }
+
+    fn tries_of(&self, sent: &Sent<'_>, deadline: Option<Deadline>) -> Tries<'_> {
+        Tries::new(&self.core, Target::Slot(sent.slot, sent.access), deadline, sent.command.name())
+    }
+
     /// Sorts commands by node. Those whose node has no connection are sorted by slot: each of these finds its own way.
     fn group<'a>(&self, commands: Vec<Sent<'a>>) -> Vec<Group<'a>> {
         let map = self.core.topology.map();

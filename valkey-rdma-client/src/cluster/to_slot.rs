@@ -72,7 +72,9 @@ impl ClusterClient {
     ) -> Result<Value, Error> {
         match failed {
             FailedAttempt { error, command: Some(command) } => {
-                self.with_tries(command, target, deadline, Some((place, error))).await
+                let mut tries = Tries::new(&self.core, target, deadline, command.name());
+                tries.failed(&place, error, command.is_idempotent()).await?;
+                self.go_on(command, tries).await
             }
             FailedAttempt { error, command: None } => {
                 self.core.note_failure(&place, &error);

@@ -91,19 +91,9 @@ impl ClusterClient {
 fn redirection(replies: &[Reply]) -> Option<Error> {
     let Some(Err(exec)) = replies.last() else { return None };
     let refused = replies.iter().find_map(|reply| reply.as_ref().err()).unwrap_or(exec);
-    match refused.kind() {
-        ServerErrorKind::Ask
-        | ServerErrorKind::Moved
-        | ServerErrorKind::TryAgain
-        | ServerErrorKind::ClusterDown
-        | ServerErrorKind::Loading
-        | ServerErrorKind::MasterDown
-        | ServerErrorKind::ReadOnly => {}
-        _ => return None,
-    }
     // If MULTI itself was refused, the commands behind it ran alone.
     let alone = replies.first().is_some_and(Result::is_err) && replies[1..].iter().any(Result::is_ok);
-    (!alone).then(|| waited_out(refused.clone()).into())
+    (refused.is_about_node() && !alone).then(|| waited_out(refused.clone()).into())
 }
 
 /// ASK is waited out as TRYAGAIN is: behind ASKING the other node runs one command, and a transaction needs several.

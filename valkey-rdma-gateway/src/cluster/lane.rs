@@ -12,12 +12,14 @@ use std::time::Instant;
 
 use valkey_rdma_client::cluster::{Route, Routing};
 use valkey_rdma_client::{ClusterClient, Command, Error, Value};
-use valkey_rdma_resp::{CommandScanner, Protocol, Reply, encode, words};
+use valkey_rdma_resp::{Protocol, Reply, encode, words};
 
 use super::refusal::{failure, is_refusal};
 use super::{Member, answers};
-use crate::inbox::{End, Inbox, lock};
+use crate::inbox::{End, Inbox};
 use crate::open_error::OpenError;
+use crate::sync::lock;
+use crate::words::commands;
 
 /// One local client's use of a cluster.
 pub(crate) struct Lane(Arc<Inner>);
@@ -222,17 +224,6 @@ impl Inner {
         })
         .await;
     }
-}
-
-/// The encoded commands, one by one.
-fn commands(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let (mut scanner, mut rest) = (CommandScanner::default(), bytes);
-    std::iter::from_fn(move || {
-        let found = scanner.scan(rest).ok().filter(|found| found.complete && found.len > 0)?;
-        let (command, after) = rest.split_at(found.len);
-        rest = after;
-        Some(command)
-    })
 }
 
 /// The library has one null. In RESP2 some commands have a null array instead of a null string.

@@ -4,7 +4,7 @@ use valkey_rdma_client::cluster::Route;
 use valkey_rdma_client::{Command, Value};
 
 use super::Cluster;
-use crate::inbox::lock;
+use crate::sync::lock;
 
 impl Cluster {
     /// Whether a new connection would have to log in, by what some node says of its default user to clients of this generation.

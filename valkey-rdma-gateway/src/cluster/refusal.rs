@@ -1,7 +1,7 @@
 //! What local clients see when a command fails: never a redirection, and always whether it may have run.
 
 use valkey_rdma_client::{AbortedTransaction, ClusterError, Error, Fate};
-use valkey_rdma_resp::{Reply, ServerErrorKind};
+use valkey_rdma_resp::{Reply, ServerError, ServerErrorKind};
 
 use crate::metrics::Metrics;
 use crate::open_error::one_line;
@@ -52,7 +52,7 @@ pub(crate) fn is_refusal(error: &Error) -> bool {
 
 /// Whether a server sends the command to another node, which a local client cannot follow. It has not run.
 fn is_redirection(error: &Error) -> bool {
-    let kind = error.server().map(valkey_rdma_resp::ServerError::kind);
+    let kind = error.server().map(ServerError::kind);
     matches!(kind, Some(ServerErrorKind::Moved | ServerErrorKind::Ask))
 }
 
@@ -66,25 +66,11 @@ pub(crate) fn is_about_nodes(error: &Error) -> bool {
 
 /// Whether the reason is a state of the cluster that passes.
 pub(super) fn passes(error: &Error) -> bool {
-    let kind = error.server().map(valkey_rdma_resp::ServerError::kind);
-    matches!(
-        kind,
-        Some(
-            ServerErrorKind::Moved
-                | ServerErrorKind::Ask
-                | ServerErrorKind::TryAgain
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::Loading
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly
-        )
-    )
+    error.server().is_some_and(ServerError::is_about_node)
 }
 
 #[cfg(test)]
 mod tests {
-    use valkey_rdma_resp::ServerError;
-
     use super::*;
 
     #[test]

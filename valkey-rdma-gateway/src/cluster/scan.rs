@@ -9,7 +9,8 @@ use valkey_rdma_client::{ClusterClient, Error};
 use valkey_rdma_resp::{Reply, integer};
 
 use crate::class::is;
-use crate::inbox::lock;
+use crate::sync::lock;
+use crate::words::number;
 
 /// The scans of all local clients with one login, in the order of their last use: a pool of connections may continue a scan on another
 /// connection.
@@ -25,7 +26,7 @@ impl Scans {
         let [_, cursor, options @ ..] = words else {
             return Ok(Reply::error("ERR wrong number of arguments for 'scan' command"));
         };
-        let Some(cursor) = integer::parse(cursor).and_then(|cursor| u64::try_from(cursor).ok()) else {
+        let Some(cursor) = number(cursor) else {
             return Ok(Reply::error("ERR invalid cursor"));
         };
         let mut scan = if cursor == 0 {

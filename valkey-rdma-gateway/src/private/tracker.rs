@@ -17,15 +17,14 @@ use crate::hello;
 use crate::identity::Login;
 
 #[derive(Debug, Default)]
-pub(super) struct Tracker {
+pub(crate) struct Tracker {
     expected: VecDeque<Expect>,
     /// MULTI was sent, and neither EXEC nor DISCARD after it.
     queueing: bool,
     multi: bool,
     watch: bool,
-    tracking: bool,
-    no_evict: bool,
-    no_touch: bool,
+    /// By [`Flag`].
+    flags: [bool; 3],
     subscriptions: Subscriptions,
     /// The connection uses RESP3: only push frames are messages.
     pushes: bool,
@@ -104,7 +103,11 @@ impl Tracker {
             return;
         }
         let expect = match class {
-            Class::Local(Local::Reset) => return self.sent_reset(),
+            // From now on only its reply counts.
+            Class::Local(Local::Reset) => {
+                (self.lasting, self.resetting) = (true, true);
+                return;
+            }
             Class::State(State::Exec) => {
                 self.queueing = false;
                 Expect::Exec
@@ -169,11 +172,6 @@ impl Tracker {
         self.queueing || self.lasting
     }
 
-    /// Notes RESET: from now on only its reply counts.
-    pub(super) fn sent_reset(&mut self) {
-        (self.lasting, self.resetting) = (true, true);
-    }
-
     /// Notes a frame: all of it if `whole`, or its first bytes.
     pub(super) fn received(&mut self, frame: &[u8], whole: bool) -> Fate {
         if self.lasting && self.expected.is_empty() {
@@ -217,11 +215,7 @@ impl Tracker {
             Some(Expect::Discard) => self.end_multi(ok),
             Some(Expect::Watch) => self.watch |= ok,
             Some(Expect::Unwatch) => self.watch &= !ok,
-            Some(Expect::Flag(flag, on)) if ok => match flag {
-                Flag::Tracking => self.tracking = on,
-                Flag::NoEvict => self.no_evict = on,
-                Flag::NoTouch => self.no_touch = on,
-            },
+            Some(Expect::Flag(flag, on)) if ok => self.flags[flag as usize] = on,
             Some(Expect::Change(event)) if ok => self.events.push(event),
             Some(Expect::Hello(version, options)) if !failed => {
                 self.events.extend(options.login.map(Event::Login));
@@ -285,32 +279,35 @@ impl Tracker {
     }
 
     pub(super) fn has_state(&self) -> bool {
-        let flags = self.tracking || self.no_evict || self.no_touch;
-        self.raw || self.lasting || self.multi || self.queueing || self.watch || flags || self.is_subscribed()
+        let in_transaction = self.multi || self.queueing || self.watch;
+        self.raw || self.lasting || in_transaction || self.flags.contains(&true) || self.is_subscribed()
     }
 
-    pub(super) fn is_blocked(&self) -> bool {
+    /// Whether the server owes a reply that may take for ever.
+    pub(crate) fn is_blocked(&self) -> bool {
         self.expected.iter().any(|expect| matches!(expect, Expect::Blocking | Expect::Wait))
     }
 
-    pub(super) fn is_raw(&self) -> bool {
+    pub(crate) fn is_raw(&self) -> bool {
         self.raw
     }
 
-    pub(super) fn is_subscribed(&self) -> bool {
+    pub(crate) fn is_subscribed(&self) -> bool {
         self.subscriptions.any()
     }
 
-    /// RESET was sent, and its reply has not come.
-    pub(super) fn is_resetting(&self) -> bool {
+    /// Whether RESET was sent, and its reply has not come. Commands after it wait, because they need the login of the client.
+    pub(crate) fn is_resetting(&self) -> bool {
         self.resetting
     }
 
-    pub(super) fn was_reset(&self) -> bool {
+    /// Whether RESET has ended the connection's login.
+    pub(crate) fn was_reset(&self) -> bool {
         self.was_reset
     }
 
-    pub(super) fn may_answer(&self, protocol: Protocol) -> bool {
+    /// Whether the gateway may answer commands itself. In a transaction and after CLIENT REPLY OFF it must not.
+    pub(crate) fn may_answer(&self, protocol: Protocol) -> bool {
         let restricted = protocol == Protocol::Resp2 && self.is_subscribed();
         !(self.lasting || self.raw || self.queueing || self.multi || restricted)
     }

@@ -161,7 +161,7 @@ impl Session {
         details.protocol = self.identity.protocol;
         details.user = match &self.identity.login {
             Some(login) => String::from_utf8_lossy(&login.user).into_owned(),
-            None => self.route.pool.server.endpoint().user().unwrap_or("default").to_owned(),
+            None => self.route.pool.server.user().to_owned(),
         };
     }
 }

@@ -11,7 +11,7 @@ use crate::class::{Local, is};
 use crate::clients::Client;
 use crate::inbox::End;
 use crate::private::Private;
-use crate::words::{all, encode};
+use crate::words::{all, encode, number};
 
 impl Session {
     /// Answers a command. Nothing is in flight.
@@ -128,7 +128,7 @@ impl Session {
                 all.filter(|client| is_of_type(client, kind)).map(|client| client.line() + "\n").collect()
             }
             [option, ids @ ..] if is(option, "ID") && !ids.is_empty() => {
-                let ids = ids.iter().map(|id| integer::parse(id).and_then(|id| u64::try_from(id).ok()));
+                let ids = ids.iter().map(|id| number(id));
                 let Some(ids) = ids.collect::<Option<Vec<_>>>() else {
                     self.put(&Reply::error("ERR Invalid client ID"));
                     return Ok(());
@@ -188,7 +188,7 @@ impl Session {
         let [id, reason @ ..] = args else {
             return self.pass_to_server(&encode(["CLIENT", "UNBLOCK"])).await;
         };
-        let client = integer::parse(id).and_then(|id| self.core.clients.get(u64::try_from(id).ok()?));
+        let client = number(id).and_then(|id| self.core.clients.get(id));
         let client = client.filter(|client| client.server == self.client.server);
         let theirs = client.map_or(0, |client| client.upstream_id());
         let number = match integer::parse(id) {
@@ -257,7 +257,7 @@ impl Filter {
             return Err("ERR syntax error");
         }
         for [option, value] in pairs {
-            let number = integer::parse(value).and_then(|number| u64::try_from(number).ok());
+            let number = number(value);
             match &option.to_ascii_uppercase()[..] {
                 b"ID" => {
                     let id = number.filter(|id| *id > 0);

@@ -54,10 +54,7 @@ impl Session {
                     self.put(&message);
                     Ok(())
                 }
-                Turn::Broken(error) => {
-                    self.put(&Reply::error(format!("ERR {error}")));
-                    Err(Closed)
-                }
+                Turn::Broken(error) => Err(self.broken(&error)),
                 Turn::End(why) => {
                     self.report_end(why);
                     Err(Closed)

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::time::{Sleep, sleep};
-use valkey_rdma_resp::{CommandError, Reply};
+use valkey_rdma_resp::CommandError;
 
 use super::{Closed, Session};
 use crate::class::Class;
@@ -129,10 +129,7 @@ impl Session {
                 Ok(true) => return Poll::Ready(Ok(())),
                 Ok(false) if !self.eof => {}
                 Ok(false) => return Poll::Ready(Err(Closed)),
-                Err(error) => {
-                    self.put(&Reply::error(format!("ERR {error}")));
-                    return Poll::Ready(Err(Closed));
-                }
+                Err(error) => return Poll::Ready(Err(self.broken(&error))),
             }
             if self.poll_read(cx)?.is_pending() {
                 return patience.poll(cx).map(|()| Err(Closed));

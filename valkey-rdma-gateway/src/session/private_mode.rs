@@ -89,7 +89,7 @@ impl Session {
                 Turn::Plain => {
                     self.client.set_place(Place::Shared);
                     // After that, so that a client that has read the number before is seen here.
-                    if private.was_reset() || !self.client.inbox.is_pinned() {
+                    if private.tracker.was_reset() || !self.client.inbox.is_pinned() {
                         break Ok(());
                     }
                     self.client.set_place(place);
@@ -105,10 +105,7 @@ impl Session {
                     let command = self.redirected(&mut private).await;
                     self.send(&mut private, Class::State(State::Tracking(true)), &command, true);
                 }
-                Turn::Broken(error) => {
-                    self.put(&Reply::error(format!("ERR {error}")));
-                    break Err(Closed);
-                }
+                Turn::Broken(error) => break Err(self.broken(&error)),
                 Turn::Lost(cause) => {
                     let was_target = self.leave();
                     return self.lost(&private, was_target, &cause);
@@ -120,15 +117,12 @@ impl Session {
             }
         };
         let was_target = self.leave();
-        match ended {
-            Ok(()) => {
-                match private.was_reset() || was_target {
-                    true => self.route.pool.upstreams.retire(self.identity.clone(), private, !was_target),
-                    false => self.route.pool.upstreams.give_back(&self.identity, private),
-                }
-                self.shared = self.route.pool.shared(&self.identity);
-            }
-            Err(Closed) => self.route.pool.upstreams.retire(self.identity.clone(), private, !was_target),
+        match ended.is_err() || private.tracker.was_reset() || was_target {
+            true => self.route.pool.upstreams.retire(self.identity.clone(), private, !was_target),
+            false => self.route.pool.upstreams.give_back(&self.identity, private),
+        }
+        if ended.is_ok() {
+            self.shared = self.route.pool.shared(&self.identity);
         }
         ended
     }
@@ -152,7 +146,7 @@ impl Session {
             for event in private.take_events() {
                 self.apply(event);
             }
-            self.client.set_subscribed(private.is_subscribed());
+            self.client.set_subscribed(private.tracker.is_subscribed());
             let flushed = self.poll_flush(cx);
             if let Poll::Ready(Err(Closed)) = flushed {
                 return Poll::Ready(Turn::End(End::Gone));
@@ -161,7 +155,7 @@ impl Session {
                 return Poll::Ready(Turn::Lost(cause));
             }
             // After RESET the connection has lost its login. Who redirected to it is notified by the server.
-            if private.is_plain() && (private.was_reset() || !found.pinned && self.next_may_share()) {
+            if private.is_plain() && (private.tracker.was_reset() || !found.pinned && self.next_may_share()) {
                 return Poll::Ready(Turn::Plain);
             }
             let more = match self.pass_commands(private, found.stop) {
@@ -173,11 +167,11 @@ impl Session {
             // What a client that has gone has not sent will not come, nor a reply to it.
             let unanswered = if self.eof && more { private.owed() } else { private.unanswered() };
             let waits = unanswered > 0 || self.out.has_remaining();
-            let endless = private.is_blocked() || private.is_raw();
+            let endless = private.tracker.is_blocked() || private.tracker.is_raw();
             if (found.stop || self.eof) && (!waits || endless) {
                 return Poll::Ready(Turn::End(if self.eof { End::Gone } else { End::Stopped }));
             }
-            self.client.set_blocked(private.is_blocked());
+            self.client.set_blocked(private.tracker.is_blocked());
             let full = private.unsent() >= UNREAD;
             if let Poll::Ready(cause) = private.poll_send(cx) {
                 return Poll::Ready(Turn::Lost(cause));
@@ -187,7 +181,8 @@ impl Session {
                 continue;
             }
             // A client that waits for its turn is read too, to notice its end: another could get what it blocks for.
-            let more = more || (private.is_blocked() && self.reader.len() < self.core.limits().command_bytes);
+            let more = more
+                || (private.tracker.is_blocked() && self.reader.len() < self.core.limits().command_bytes);
             let read = match more && !self.eof && private.unsent() < UNREAD {
                 true => self.poll_read(cx),
                 false => Poll::Pending,
@@ -220,10 +215,10 @@ impl Session {
         loop {
             let full = private.unanswered() >= self.core.limits().commands_in_flight;
             let stopped = stop && !private.has_open_command();
-            if full || stopped || private.unsent() >= UNREAD || private.is_resetting() {
+            if full || stopped || private.unsent() >= UNREAD || private.tracker.is_resetting() {
                 return Ok(false);
             }
-            if private.is_raw() {
+            if private.tracker.is_raw() {
                 private.send_raw(&self.reader.take_all());
                 return Ok(true);
             }
@@ -258,7 +253,7 @@ impl Session {
             };
             if let Class::Local(local) = class
                 && complete
-                && private.may_answer(self.identity.protocol)
+                && private.tracker.may_answer(self.identity.protocol)
                 && !matches!(local, Local::Auth | Local::Hello | Local::Select | Local::Reset)
             {
                 return if private.unanswered() == 0 { Err(Turn::Answer(local)) } else { Ok(false) };
@@ -305,7 +300,7 @@ impl Session {
         let server = self.route.pool.server.endpoint();
         let text = format!("UPSTREAMLOST the private connection to {server} was lost: {}", one_line(cause));
         // After MONITOR, its end may be the answer to QUIT.
-        match private.is_raw() {
+        match private.tracker.is_raw() {
             true => debug!(id = self.client.id, text),
             false => self.route.pool.upstreams.report_loss(self.client.id, cause),
         }

@@ -40,7 +40,6 @@ pub(super) struct Driver<'a> {
     /// While all clients together leave too many replies unread: one that does, and until when it may.
     slow: Option<(Arc<Inbox>, Pin<Box<Sleep>>)>,
     idle: Interval,
-    idle_ticks: u32,
     /// When it is time to look for a reply that the server owes, and whether the log says that there is one.
     watch: Interval,
     is_silent: bool,
@@ -76,7 +75,6 @@ impl<'a> Driver<'a> {
             dropping: false,
             slow: None,
             idle,
-            idle_ticks: 0,
             watch,
             is_silent: false,
             heard: Instant::now(),
@@ -103,9 +101,7 @@ impl<'a> Driver<'a> {
             return Poll::Ready(None);
         }
         while self.idle.poll_tick(cx).is_ready() {
-            let used = self.shared.users() > 0 || self.begin < self.batch.len();
-            self.idle_ticks = if used { 0 } else { self.idle_ticks + 1 };
-            if self.idle_ticks > 1 && self.shared.close_unused() {
+            if self.shared.close_idle() {
                 return Poll::Ready(None);
             }
         }

@@ -7,7 +7,8 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use super::repeat::repeatable;
-use crate::inbox::{Inbox, register};
+use crate::inbox::Inbox;
+use crate::sync::register;
 
 /// Commands of one client that were queued together.
 pub(super) struct Slot {

@@ -1,19 +1,14 @@
 //! [`repeatable`]: which commands of a lost connection are sent again.
 
 use valkey_rdma_client::Command;
-use valkey_rdma_resp::{CommandScanner, words};
+use valkey_rdma_resp::words;
+
+use crate::words::commands;
 
 /// How many of the last `unanswered` commands only read, up to the last one, and how many bytes these have. An earlier read could be sent
 /// again too, but the error for the command behind it would have to wait for its reply.
-pub(super) fn repeatable(mut bytes: &[u8], unanswered: u32) -> (u32, usize) {
-    let (mut scanner, mut commands) = (CommandScanner::default(), Vec::new());
-    while let Ok(found) = scanner.scan(bytes)
-        && found.complete
-    {
-        let (command, rest) = bytes.split_at(found.len);
-        commands.push(command);
-        bytes = rest;
-    }
+pub(super) fn repeatable(bytes: &[u8], unanswered: u32) -> (u32, usize) {
+    let commands: Vec<_> = commands(bytes).collect();
     let reads = |command: &&&[u8]| Command::from_args(words(command)).may_run_twice();
     let last = commands.iter().rev().take(unanswered as usize).take_while(reads);
     last.fold((0, 0), |(count, len), command| (count + 1, len + command.len()))

@@ -5,8 +5,8 @@ use std::task::Waker;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
-use crate::inbox::lock;
+use super::{IDLE, Shared};
+use crate::sync::lock;
 use crate::upstreams::GivesWay;
 
 impl Shared {
@@ -14,6 +14,11 @@ impl Shared {
     pub(super) fn close_unused(&self) -> bool {
         let mut queue = self.queue();
         self.users() == 0 && queue.close()
+    }
+
+    /// Does the same if the last client left at least [`IDLE`] ago.
+    pub(super) fn close_idle(&self) -> bool {
+        self.users() == 0 && lock(&self.unused_since).elapsed() >= IDLE && self.close_unused()
     }
 
     /// Wakes the task, which then sees that the queue is closed.

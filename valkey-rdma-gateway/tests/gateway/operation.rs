@@ -7,8 +7,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
-use valkey_rdma_gateway::{Activation, Limits, Share};
+use valkey_rdma_gateway::{Activation, Gateway, Limits, Listen, Share};
 use valkey_rdma_mock::Mock;
 
 use crate::scripted::{Scripted, expect};
@@ -35,6 +36,48 @@ async fn a_new_configuration_keeps_the_clients() {
     after.routes[0].servers = vec!["valkey://".to_owned()];
     assert!(running.gateway.reload(&after, &mut Activation::default()).await.is_err());
     assert_eq!(running.client().await.say("PING").await, "PONG", "nothing has changed");
+}
+
+#[tokio::test]
+async fn listeners_on_any_port_keep_their_server_and_their_port() {
+    let (_one, first, _) = mock_with(Mock::new()).await;
+    let (_two, second, _) = mock_with(Mock::new()).await;
+    let [mut both, other] = [first, second].map(|url| config(&url, Share::Auto, Limits::default()));
+    both.routes.extend(other.routes);
+    both.routes.iter_mut().for_each(|route| drop(route.listen.remove(0)));
+    let mut gateway = Gateway::start(&both, &mut Activation::default()).await.expect("starts");
+    let addresses = gateway.listening();
+    let clients = async || {
+        let mut clients = Vec::new();
+        for address in &addresses {
+            let Listen::Tcp(addr) = address else { panic!("{address}") };
+            clients.push(Client::new(TcpStream::connect(addr).await.expect("listens")));
+        }
+        clients
+    };
+    for (client, name) in clients().await.iter_mut().zip(["first", "second"]) {
+        assert_eq!(client.say(&format!("SET k {name}")).await, "OK");
+    }
+    gateway.reload(&both, &mut Activation::default()).await.expect("valid");
+    assert_eq!(gateway.listening(), addresses);
+    for (client, name) in clients().await.iter_mut().zip(["first", "second"]) {
+        assert_eq!(client.say("GET k").await, name);
+    }
+    both.routes.pop();
+    gateway.reload(&both, &mut Activation::default()).await.expect("valid");
+    assert_eq!(gateway.listening(), addresses[..1]);
+}
+
+#[tokio::test]
+async fn metrics_on_any_port_keep_it() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let mut config = config(&url, Share::Auto, Limits::default());
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let mut running = start(&config).await;
+    let addr = running.gateway.metrics_addr().unwrap();
+    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    assert_eq!(running.gateway.metrics_addr(), Some(addr));
+    assert!(get(addr, "/health").await.contains("\r\n\r\n"));
 }
 
 /// The tests and the gateway are of the same user.
