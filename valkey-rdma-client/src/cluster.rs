@@ -48,6 +48,7 @@
 //! | TRYAGAIN, CLUSTERDOWN, LOADING, MASTERDOWN, READONLY | waits and tries again |
 //! | closes the connection before the command was sent, or cannot be reached | reads the map again, waits for the node or its successor |
 //! | closes the connection before the reply | sends reading and [idempotent](crate::Command::idempotent) commands again; others fail with [`Fate::MayHaveRun`](crate::Fate::MayHaveRun) |
+//! | refuses the login | the command fails at once with what the server says: users must exist on every node |
 //! | does not answer | the command fails after its time limit; the map is read again |
 //!
 //! All of this happens within the command's time limit. A command waits for a reachable node no longer than

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::client::Client;
 use crate::cluster::{NodeAddress, PortRules};
@@ -24,7 +24,7 @@ impl Client {
         match endpoint.sentinels() {
             None => Connector::new(endpoint, config),
             Some(sentinels) => {
-                let service = Arc::new(Service::new(sentinels, &endpoint));
+                let service = Arc::new(Service::new(sentinels, &endpoint, &config));
                 Connector::located(endpoint, config, Arc::new(Follower { service, tasks: OnceLock::new() }))
             }
         }
@@ -36,18 +36,21 @@ struct Service {
     name: String,
     sentinels: Vec<Arc<Sentinel>>,
     rules: PortRules,
+    /// Asks servers whether they are the primary.
+    inquirer: Connector,
     /// The address of the primary, as it is connected to. Empty until one was found.
     primary: watch::Sender<Arc<str>>,
 }
 
 impl Service {
-    fn new(sentinels: &Sentinels, endpoint: &Endpoint) -> Self {
+    fn new(sentinels: &Sentinels, endpoint: &Endpoint, config: &Config) -> Self {
         let asked =
             sentinels.endpoints(endpoint).into_iter().map(|endpoint| Arc::new(Sentinel::new(endpoint)));
         let template = endpoint.clone().without_sentinels();
         Self {
             name: sentinels.service().to_owned(),
             sentinels: asked.collect(),
+            inquirer: Connector::new(template.clone(), config.clone()),
             rules: PortRules::new(template),
             primary: watch::Sender::new("".into()),
         }
@@ -72,11 +75,18 @@ impl Service {
         }
     }
 
-    /// Asks all Sentinels after one has reported a switch. If they agree, connections to the old primary are given up.
+    /// Asks all Sentinels after one has reported a switch. If most report another server, and that says that it is a primary,
+    /// connections to the old one are given up. Right after a failover most Sentinels may still report the old primary.
     async fn switched(&self) {
         let Ok(candidates) = self.candidates().await else { return };
-        if let Some(first) = candidates.first() {
-            self.set_primary(&first.authority());
+        let Some(first) = candidates.first() else { return };
+        let address = first.authority();
+        if **self.primary.borrow() == *address {
+            return;
+        }
+        match self.inquirer.check_primary(first).await {
+            Ok(()) => self.set_primary(&address),
+            Err(cause) => debug!(service = self.name, %address, %cause, "no switch to this server"),
         }
     }
 

@@ -47,7 +47,7 @@ impl ClusterClient {
     ///
     /// # Errors
     /// [`Error::Endpoint`] if a URL is invalid. [`Error::Cluster`] if no server answers, or the answer does not describe a
-    /// cluster. With one server only, its own error.
+    /// cluster. With one server only, its own error. A cluster whose slots have no nodes yet is one: its commands wait.
     ///
     /// # Cancel safety
     /// Dropping the future abandons the attempt and closes what was opened.

@@ -1,11 +1,14 @@
 //! [`Core`]: what all clones of a cluster client share.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::future::pending;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep;
 use valkey_rdma_resp::Value;
 
 use super::address::NodeAddress;
@@ -134,6 +137,15 @@ impl Core {
     /// Asks for a new map soon. Never waits.
     pub(super) fn request_refresh(&self) {
         request_refresh(&self.refresh);
+    }
+
+    /// Asks for a new map again and again, for as long as a command waits: the task that reads it limits how often.
+    pub(super) async fn request_refreshes(&self) -> Infallible {
+        let interval = self.config.min_refresh_interval.max(SHORTEST_WAIT);
+        loop {
+            sleep(interval).await;
+            self.request_refresh();
+        }
     }
 
     /// A connection of its own to a place, after ASKING where that must precede a command. This, and the calls of the connection, leave a frozen
@@ -302,6 +314,9 @@ pub(super) fn check(seeds: &[Endpoint]) -> Result<Endpoint, Error> {
 
 /// Stands for a node in errors about several.
 pub(super) const CLUSTER: &str = "the cluster";
+
+/// No command asks for a map more often, whatever is configured.
+const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 
 /// More requests for a map than this are the same request.
 const MOST_REQUESTS: usize = 64;

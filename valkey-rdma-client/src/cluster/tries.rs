@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::debug;
-use valkey_rdma_resp::ServerErrorKind;
+use valkey_rdma_resp::ServerErrorKind::{self, NoAuth, NoPerm, WrongPass};
 
 use super::core::{Core, Place};
 use super::node::Node;
@@ -143,6 +143,8 @@ impl<'a> Tries<'a> {
                 connected = node.connected() => connected,
                 // Perhaps another node serves it now. If not, the attempt to connect goes on meanwhile.
                 Ok(()) = changes.changed() => continue,
+                // The attempt may have to wait for longer than the cluster takes to replace the node.
+                never = self.core.request_refreshes() => match never {},
                 () = until(patience) => Err(self.late(&node)),
             };
             match connected {
@@ -338,6 +340,10 @@ impl<'a> Tries<'a> {
         if self.reads_replicas() {
             self.primary_only = true;
             return Ok(());
+        }
+        // Waiting does not change that.
+        if error.server().is_some_and(|refusal| matches!(refusal.kind(), NoAuth | NoPerm | WrongPass)) {
+            return Err(error);
         }
         self.pause(error, true).await
     }

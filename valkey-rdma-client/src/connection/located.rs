@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::debug;
+use valkey_rdma_resp::ServerErrorKind::{NoAuth, NoPerm, WrongPass};
 
 use super::connect::{ConnectDeadline, Connector, Login};
 use super::locator::{Finding, Locator};
@@ -13,6 +14,7 @@ use super::raw::RawConnection;
 use crate::endpoint::Endpoint;
 use crate::error::ConnectCause;
 use crate::resp::Command;
+use crate::stats::Purpose;
 use crate::sync::lock;
 
 impl Connector {
@@ -84,6 +86,22 @@ impl Connector {
             .entry(address)
             .or_insert_with(|| Arc::new(Connector::new(endpoint.clone(), self.config.clone())));
         connector.clone()
+    }
+
+    /// Connects to a server, and asks whether it is a primary. One that refuses to say is believed to be: a dialer leaves the login to its
+    /// caller.
+    pub(crate) async fn check_primary(&self, endpoint: &Endpoint) -> Result<(), ConnectCause> {
+        let connector = self.connector_at(endpoint);
+        let asked = match connector.connect_or_fall_back(Login::For(Purpose::Dedicated)).await {
+            Ok(raw) => connector.only_primary(raw).await.map(drop),
+            Err(error) => Err(error.cause),
+        };
+        match asked {
+            Err(ConnectCause::Rejected(refusal)) if matches!(refusal.kind(), NoAuth | NoPerm | WrongPass) => {
+                Ok(())
+            }
+            asked => asked,
+        }
     }
 
     /// Asks the server for its role: what the Sentinels report may be old.

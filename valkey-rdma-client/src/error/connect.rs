@@ -265,6 +265,9 @@ fn hint(error: &ServerError) -> &'static str {
         }
         _ if error.message.starts_with("unknown command") => "an old server: use protocol=resp2",
         _ if error.message.starts_with("Client names") => "give Config::name a name without blanks",
+        _ if error.message.contains("SELECT is not allowed in cluster mode") => {
+            "a cluster has one database: leave the number out of the URL"
+        }
         _ if error.message.contains("DB index") => "check the database number after the port",
         _ => "check the server's configuration",
     }

@@ -124,7 +124,7 @@ pub(super) const BLOCKS: &str = "commands of other tasks would wait behind it; u
 pub(super) const WAITS: &str =
     "it counts the writes of its own connection only; send both on Client::dedicated";
 pub(super) const MULTI_OUTSIDE_PIPELINE: &str = "commands of other tasks would get into the transaction; \
-    use Client::transaction, or MULTI to EXEC in one pipeline";
+    use Client::transaction or ClusterClient::transaction, or MULTI to EXEC in one pipeline of a Client";
 
 /// Subcommands of CLIENT that change how the server treats the connection.
 const CLIENT_MODES: [&str; 5] = ["NO-EVICT", "NO-TOUCH", "CACHING", "CAPA", "IMPORT-SOURCE"];

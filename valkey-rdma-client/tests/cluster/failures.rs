@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use tokio::time::timeout;
 use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, NodeStatus, Route};
 use valkey_rdma_client::{Backoff, ClusterClient, ClusterError, Command, Error, Fate};
 use valkey_rdma_mock::{DeviceKind, Mock, MockCluster, Server, TransportConfig};
 use valkey_rdma_resp::Reply;
 
-use crate::target::{advance, client_of, mocks, unhurried, unhurried_node};
+use crate::target::{PATIENCE, advance, client_of, mocks, seeds, unhurried, unhurried_node};
 
 /// Reads the map often.
 fn watchful() -> ClusterConfig {
@@ -40,6 +41,48 @@ async fn a_replica_that_takes_over_is_found() {
     mocks.fail_over(3);
     let reply = waits.await.expect("no panic").expect("the new primary answers");
     assert_eq!(reply.as_int(), Some(2));
+}
+
+/// The node ended its connection soon after it was made, so the next attempt waits for longer than the replica takes.
+#[tokio::test]
+async fn a_new_primary_is_found_while_the_attempt_to_connect_to_the_old_one_waits() {
+    let mocks = mocks().await;
+    let wait = Duration::from_secs(24 * 3600);
+    let node = unhurried_node().reconnect(Backoff::default().first(wait).max(wait));
+    let cluster = client_of(&mocks, &watchful().node(node)).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["GET", &key]).await.expect("a reply");
+    mocks.kill(0).await;
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.command(["GET", &key]).await }
+    });
+    // The readings that its failure asks for find nothing new.
+    let enough = cluster.status().counters.refreshes + 10;
+    let read = async {
+        while cluster.status().counters.refreshes < enough {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, read).await.expect("the map is read while the command waits");
+    mocks.fail_over(3);
+    waits.await.expect("no panic").expect("the new primary answers");
+}
+
+#[tokio::test]
+async fn a_node_that_refuses_the_login_fails_its_commands_at_once() {
+    let mocks = mocks().await;
+    let refusal = Reply::Error("WRONGPASS invalid username-password pair or user is disabled.".into());
+    mocks.answer(0, "hello", Some(refusal));
+    // Commands without a limit: one that waits does not return.
+    let config = watchful().node(unhurried_node().command_timeout(None).offline_timeout(None));
+    let seeds = seeds(&mocks).split_off(1);
+    let cluster = ClusterClient::connect_with(seeds, &config).await.expect("the others accept it");
+    let refused = timeout(PATIENCE, cluster.command(["GET", &mocks.key_of(0, 0)])).await;
+    let error = refused.expect("no hang").expect_err("refused");
+    assert!(error.to_string().contains("WRONGPASS"), "{error}");
+    assert_eq!(error.fate(), Fate::NotSent);
+    cluster.command(["GET", &mocks.key_of(1, 0)]).await.expect("accepted");
 }
 
 #[tokio::test]

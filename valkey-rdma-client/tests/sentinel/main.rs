@@ -122,6 +122,65 @@ async fn one_sentinel_alone_moves_nothing() {
     assert_eq!(client.counters().reconnects, 0);
 }
 
+/// Right after a failover most Sentinels report the old primary.
+#[tokio::test]
+async fn stale_sentinels_do_not_move_the_client_from_the_primary() {
+    let pair = Pair::start().await;
+    let sentinels = [pair.sentinel(0).await, pair.sentinel(0).await, pair.sentinel(0).await];
+    let client = connect(&url(&[&sentinels[0], &sentinels[1], &sentinels[2]])).await.expect("connected");
+    for sentinel in &sentinels {
+        sentinel.heard(1).await;
+    }
+    for stale in &sentinels[..2] {
+        stale.report(pair.address(1));
+    }
+    for _ in 0..5 {
+        for sentinel in &sentinels {
+            sentinel.heard(1).await;
+        }
+        // Each subscription, and each report, asks the server that most of them name.
+        let before = pair.cluster.calls(1, "role");
+        sentinels[0].announce();
+        inquired(&pair, 1, before).await;
+        let before = pair.cluster.calls(1, "role");
+        sentinels[1].hang_up();
+        inquired(&pair, 1, before).await;
+        assert!(reaches(&client, &pair, 0).await);
+    }
+    assert_eq!(client.counters().reconnects, 0);
+
+    // What they say late is followed too.
+    pair.cluster.fail_over(1);
+    sentinels[0].announce();
+    while !reaches(&client, &pair, 1).await {}
+}
+
+/// Among two, the first answer counts.
+#[tokio::test]
+async fn a_stale_sentinel_that_hangs_up_again_and_again_moves_nothing() {
+    let pair = Pair::start().await;
+    let (stale, right) = (pair.sentinel(1).await, pair.sentinel(0).await);
+    let client = connect(&url(&[&stale, &right])).await.expect("connected");
+    right.heard(1).await;
+    for _ in 0..10 {
+        stale.heard(1).await;
+        stale.hang_up();
+    }
+    stale.heard(1).await;
+    assert!(reaches(&client, &pair, 0).await);
+    assert_eq!(client.counters().reconnects, 0);
+}
+
+/// Waits until this node was asked for its role once more.
+async fn inquired(pair: &Pair, node: usize, before: u64) {
+    let asked = async {
+        while pair.cluster.calls(node, "role") == before {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, asked).await.expect("the server is asked");
+}
+
 #[tokio::test]
 async fn a_lost_primary_is_replaced_by_the_one_that_is_reported() {
     let pair = Pair::start().await;

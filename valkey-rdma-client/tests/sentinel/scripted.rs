@@ -83,6 +83,11 @@ impl Sentinel {
         }
     }
 
+    /// Ends the subscriptions. The client makes new ones.
+    pub(crate) fn hang_up(&self) {
+        self.state.listeners.lock().expect("no panic").drain(..).for_each(|listener| listener.close());
+    }
+
     /// How often it was asked for the primary.
     pub(crate) fn asked(&self) -> usize {
         *self.state.asked.lock().expect("no panic")

@@ -107,3 +107,9 @@ fn a_lost_connection_says_so_once() {
     let event = crate::events::ConnectionEvent::Lost { connection: 0, cause: Arc::new(io()) };
     assert_eq!(event.to_string(), format!("connection 0 lost: {reason}"));
 }
+
+#[test]
+fn a_database_of_a_cluster_is_left_out() {
+    let refusal = ServerError::from_reply(b"ERR SELECT is not allowed in cluster mode");
+    assert!(hint(&refusal).contains("out of the URL"), "{}", hint(&refusal));
+}
