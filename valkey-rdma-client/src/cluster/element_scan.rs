@@ -7,6 +7,7 @@ use super::client::ClusterClient;
 use super::route::slot_of;
 use super::tries::Target;
 use crate::error::Error;
+use crate::multiplexer::Deadline;
 use crate::resp::command_table::Access;
 use crate::scan::ElementScan;
 use crate::scan::position::ScanPosition;
@@ -30,7 +31,8 @@ impl ClusterClient {
     /// The next batch. Always from the primary: replicas have cursors of their own.
     pub(super) async fn scan_batch(&self, position: &mut ScanPosition) -> Result<Value, Error> {
         let target = Target::Slot(slot_of(position.key()), Access::Write);
+        let deadline = self.core.config.node.command_timeout.and_then(Deadline::after);
         let (cursor, command_at) = position.split();
-        self.scan_step(target, cursor, command_at).await
+        self.scan_step(target, deadline, cursor, command_at).await
     }
 }

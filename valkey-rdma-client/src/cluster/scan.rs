@@ -1,10 +1,12 @@
 //! [`ClusterScan`]: the keys of the whole cluster, whatever moves meanwhile.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::stream;
+use tokio::time::{Instant, timeout_at};
 use valkey_rdma_resp::Value;
 
 use super::address::NodeAddress;
@@ -13,7 +15,7 @@ use super::discovery::own_slots;
 use super::node::Node;
 use super::slots_reply::SLOTS;
 use super::tries::{Target, Tries};
-use crate::error::{ClusterError, Error, Fate};
+use crate::error::{ClusterError, Error, Fate, TimedOut};
 use crate::multiplexer::Deadline;
 use crate::resp::{Command, ToArg};
 use crate::scan::cursor::Cursor;
@@ -86,11 +88,11 @@ impl ClusterClient {
     pub(super) async fn scan_step(
         &self,
         target: Target,
+        deadline: Option<Deadline>,
         cursor: &mut Cursor,
         command_at: impl Fn(&[u8]) -> Command,
     ) -> Result<Value, Error> {
         let command = command_at(cursor.get());
-        let deadline = self.limit(&command).and_then(Deadline::after);
         let mut tries = Tries::new(&self.core, target, deadline, command.name());
         loop {
             let place = tries.next().await?;
@@ -143,11 +145,13 @@ impl ClusterScan {
     ///
     /// # Errors
     /// [`ClusterError::Uncovered`] if a slot has no node, [`ClusterError::ScanRestarted`] if connections to a node live too short for
-    /// its part, and as for any command. The scan can go on after an error.
+    /// its part, and as for any command: the time limits are those of one command, from the call or from the last node that was scanned to
+    /// its end. The scan can go on after an error.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the batch is asked for again.
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Bytes>>, Error> {
+        let mut patience = Patience::new(&self.cluster);
         loop {
             let Some(part) = &mut self.part else {
                 if !self.begin_part()? && self.confirm().await? {
@@ -159,12 +163,19 @@ impl ClusterScan {
                 self.part = None;
                 continue;
             };
+            let began = Instant::now();
             let outcome = match part.ended {
-                true => self.end_part(&node).await.map(|()| None),
-                false => part.next_batch(&self.cluster, node, &self.options).await.map(Some),
+                true => patience.limit(&node, self.end_part(&node)).await.map(|()| None),
+                false => part
+                    .next_batch(&self.cluster, node.clone(), patience.deadline, &self.options)
+                    .await
+                    .map(Some),
             };
             match outcome {
-                Ok(None) => self.failures = 0,
+                Ok(None) => {
+                    self.failures = 0;
+                    patience = Patience::new(&self.cluster);
+                }
                 Ok(batch) => return Ok(batch),
                 Err(error) => {
                     // The node may have been replaced, so its part begins again, unless all of it is there.
@@ -172,11 +183,16 @@ impl ClusterScan {
                     self.failures += 1;
                     let gone = error.fate() != Fate::Answered || matches!(error, Error::Unexpected(_));
                     let restarted = matches!(error, Error::Cluster(ClusterError::ScanRestarted { .. }));
-                    if !gone || restarted || self.failures > MOST_FAILURES {
+                    let is_over = patience.is_over(began, error.fate());
+                    if !gone || restarted || is_over || self.failures > MOST_FAILURES {
                         self.failures = 0;
                         return Err(error);
                     }
-                    self.cluster.core.refreshed().await;
+                    let refreshed = async {
+                        self.cluster.core.refreshed().await;
+                        Ok(())
+                    };
+                    patience.limit(&node, refreshed).await?;
                 }
             }
         }
@@ -244,13 +260,48 @@ impl Part {
         &mut self,
         cluster: &ClusterClient,
         node: Arc<Node>,
+        deadline: Option<Deadline>,
         options: &ScanOptions,
     ) -> Result<Vec<Bytes>, Error> {
         let command_at = |at: &[u8]| options.add_to(Command::new("SCAN").arg(at));
-        let reply = cluster.scan_step(Target::Node(node), &mut self.cursor, command_at).await?;
+        let reply = cluster.scan_step(Target::Node(node), deadline, &mut self.cursor, command_at).await?;
         let (cursor, keys) = batch(reply)?;
         self.ended = !self.cursor.advance(cursor);
         Ok(keys)
+    }
+}
+
+/// How long a scan tries to get further: as long as one command does.
+struct Patience {
+    deadline: Option<Deadline>,
+    offline_timeout: Option<Duration>,
+    /// When it began to ask a server that it did not reach.
+    offline_since: Option<Instant>,
+}
+
+impl Patience {
+    fn new(cluster: &ClusterClient) -> Self {
+        let config = &cluster.core.config.node;
+        Self {
+            deadline: config.command_timeout.and_then(Deadline::after),
+            offline_timeout: config.offline_timeout,
+            offline_since: None,
+        }
+    }
+
+    /// Waits until the deadline at most.
+    async fn limit(&self, node: &Node, future: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+        let Some(Deadline { at, limit }) = self.deadline else { return future.await };
+        let late = || Err(TimedOut { peer: node.name().clone(), limit, may_have_run: false }.into());
+        timeout_at(at, future).await.unwrap_or_else(|_| late())
+    }
+
+    /// True if a failure is not to be followed by another attempt. The attempt began at this moment, and ended just now.
+    fn is_over(&mut self, began: Instant, fate: Fate) -> bool {
+        let since = if fate == Fate::NotSent { began } else { Instant::now() };
+        let since = *self.offline_since.get_or_insert(since);
+        self.deadline.is_some_and(Deadline::has_passed)
+            || self.offline_timeout.is_some_and(|limit| since.elapsed() >= limit)
     }
 }
 

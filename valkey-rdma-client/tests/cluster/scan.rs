@@ -1,11 +1,13 @@
 //! SCAN over all nodes; HSCAN, SSCAN and ZSCAN of keys that move.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt, TryStreamExt};
 use tokio::time::timeout;
-use valkey_rdma_client::{ClusterClient, Command};
+use valkey_rdma_client::cluster::ClusterConfig;
+use valkey_rdma_client::{ClusterClient, Command, Config, Fate};
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::Reply;
 
@@ -61,6 +63,22 @@ async fn a_scan_of_a_node_begins_anew_after_its_restart() {
 }
 
 /// A server that closes idle connections, and a program that takes long for each batch.
+/// Its time limits are those of one command, not of each attempt.
+#[tokio::test]
+async fn a_scan_of_a_server_that_is_not_reached_fails_as_one_command_does() {
+    let mocks = MockCluster::start(1).await.expect("free ports");
+    let node = Config::default().command_timeout(None).offline_timeout(Duration::ZERO);
+    let cluster = client_of(&mocks, &ClusterConfig::default().node(node)).await;
+    mocks.kill(0).await;
+    let mut scan = cluster.scan();
+    // The first one may find out that the connection is lost.
+    while scan.next_batch().await.is_ok() {}
+    let before = cluster.status().counters.lost;
+    let error = scan.next_batch().await.expect_err("the server is gone");
+    assert_eq!(error.fate(), Fate::NotSent, "{error}");
+    assert_eq!(cluster.status().counters.lost - before, 1, "{error}");
+}
+
 #[tokio::test]
 async fn scans_whose_connections_do_not_last_end_with_an_error() {
     let mocks = mocks().await;
