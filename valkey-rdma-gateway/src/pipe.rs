@@ -65,7 +65,10 @@ pub(crate) async fn run(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) 
             _ = requests => {
                 // Replies to the last commands. RDMA has no half-close that would end them.
                 let limit = if keeps_half_open { LAST_REPLIES_TCP } else { LAST_REPLIES_RDMA };
-                let _ = timeout(limit, replies).await;
+                tokio::select! {
+                    _ = timeout(limit, replies) => {}
+                    () = ended(&client) => {}
+                }
             }
         }
     }

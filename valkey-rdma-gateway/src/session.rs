@@ -61,6 +61,8 @@ pub(crate) struct Session {
     failed_multi: Option<Unrun>,
     /// The attempt to end what the client blocks on.
     unblock: Option<Attempt>,
+    /// How many attempts in a row found nothing to end.
+    in_vain: u32,
     /// The client has closed its side.
     eof: bool,
 }
@@ -115,6 +117,7 @@ impl Session {
             slow_reader: SlowReader::default(),
             failed_multi: None,
             unblock: None,
+            in_vain: 0,
             eof: false,
         }
     }

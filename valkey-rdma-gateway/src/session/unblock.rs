@@ -17,12 +17,22 @@ use crate::pool::Attached;
 use crate::private::Private;
 use crate::words::encode;
 
-/// An attempt. Returns whether the server takes such commands of this client.
-pub(super) type Attempt = Pin<Box<dyn Future<Output = bool> + Send>>;
+/// An attempt.
+pub(super) type Attempt = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// What the server says to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    Unblocked,
+    /// It finds no block that it can end.
+    NotBlocked,
+    /// It takes no such commands of this client.
+    Refused,
+}
 
 impl Session {
     /// Asks the server to end what the private connection blocks on, if it blocks, and again until it does not. Ready when nothing is in
-    /// flight, with whether the server has refused.
+    /// flight, with whether the server does not end it.
     pub(super) fn poll_unblock(&mut self, cx: &mut Context<'_>, private: &mut Private) -> Poll<bool> {
         loop {
             let attempt = match &mut self.unblock {
@@ -36,9 +46,10 @@ impl Session {
                     self.unblock.insert(Box::pin(attempt(shared, private.upstream.id)))
                 }
             };
-            let accepted = ready!(attempt.as_mut().poll(cx));
+            let answer = ready!(attempt.as_mut().poll(cx));
             self.unblock = None;
-            if !accepted {
+            self.in_vain = if answer == Answer::NotBlocked { self.in_vain + 1 } else { 0 };
+            if answer == Answer::Refused || self.in_vain >= MOST_IN_VAIN {
                 return Poll::Ready(true);
             }
         }
@@ -46,15 +57,21 @@ impl Session {
 }
 
 /// With `ERROR`: Valkey's versions before pull request 2117 panic if a client that CLIENT PAUSE holds back is unblocked by a time-out.
-async fn attempt(shared: Attached, id: u64) -> bool {
+async fn attempt(shared: Attached, id: u64) -> Answer {
     let inbox = Arc::new(Inbox::of_gateway());
     let command = encode(["CLIENT", "UNBLOCK", &id.to_string(), "ERROR"]);
     shared.submit(&inbox, &command, 1, Instant::now());
     let reply = inbox.whole_reply().await;
     // The blocked connection's reply is on its way. Or the server has not read the command that blocks.
     sleep(AGAIN).await;
-    reply.is_some_and(|reply| reply.starts_with(b":"))
+    match reply.as_deref() {
+        Some(b":1\r\n") => Answer::Unblocked,
+        Some(b":0\r\n") => Answer::NotBlocked,
+        _ => Answer::Refused,
+    }
 }
 
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(10);
+/// The server does not end the block of a command of a module, nor that of CLIENT PAUSE. Its connection is closed then.
+const MOST_IN_VAIN: u32 = 100;

@@ -153,5 +153,19 @@ async fn a_blocked_client_whose_user_may_not_unblock_is_closed() {
     }
 }
 
+/// A module's command, for example: the server does not end its block.
+#[tokio::test]
+async fn a_client_whose_block_the_server_does_not_end_is_closed() {
+    for stop in [true, false] {
+        let (gateway, mut client, mut connection, shared) = blocked(&["WATCH k", "BLPOP l 0"]).await;
+        connection.write_all(b"+OK\r\n").await.unwrap();
+        let _gateway = end(stop, gateway, &mut client).await;
+        tokio::spawn(find_nothing_blocked(shared));
+        client.expect_bytes(b"+OK\r\n").await;
+        client.expect_end().await;
+        assert!(!expect_any(&mut connection).await, "the server must not wait for it");
+    }
+}
+
 /// More than fits into the buffers of both systems.
 const REPLIES: usize = 128;
