@@ -58,18 +58,20 @@ pub(crate) async fn run(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) 
             copied
         };
         let replies = copy(&mut from_server, &mut to_client);
-        tokio::pin!(replies);
-        tokio::select! {
-            _ = &mut replies => {}
-            _ = ended(&client) => {}
-            _ = requests => {
-                // Replies to the last commands. RDMA has no half-close that would end them.
-                let limit = if keeps_half_open { LAST_REPLIES_TCP } else { LAST_REPLIES_RDMA };
-                tokio::select! {
-                    _ = timeout(limit, replies) => {}
-                    () = ended(&client) => {}
+        let both = async {
+            tokio::pin!(replies);
+            tokio::select! {
+                _ = &mut replies => {}
+                _ = requests => {
+                    // Replies to the last commands. RDMA has no half-close that would end them.
+                    let limit = if keeps_half_open { LAST_REPLIES_TCP } else { LAST_REPLIES_RDMA };
+                    let _ = timeout(limit, replies).await;
                 }
             }
+        };
+        tokio::select! {
+            () = both => {}
+            () = ended(&client) => {}
         }
     }
     if !client.inbox.has_ended() {

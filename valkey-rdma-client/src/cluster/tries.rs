@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::debug;
-use valkey_rdma_resp::ServerErrorKind::{self, NoAuth, NoPerm, WrongPass};
+use valkey_rdma_resp::ServerErrorKind;
 
 use super::core::{Core, Place};
 use super::node::Node;
@@ -342,7 +342,7 @@ impl<'a> Tries<'a> {
             return Ok(());
         }
         // Waiting does not change that.
-        if error.server().is_some_and(|refusal| matches!(refusal.kind(), NoAuth | NoPerm | WrongPass)) {
+        if matches!(&error, Error::Connect(refused) if refused.cause().refuses_user()) {
             return Err(error);
         }
         self.pause(error, true).await

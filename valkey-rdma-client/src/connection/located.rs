@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::debug;
-use valkey_rdma_resp::ServerErrorKind::{NoAuth, NoPerm, WrongPass};
 
 use super::connect::{ConnectDeadline, Connector, Login};
 use super::locator::{Finding, Locator};
@@ -97,9 +96,7 @@ impl Connector {
             Err(error) => Err(error.cause),
         };
         match asked {
-            Err(ConnectCause::Rejected(refusal)) if matches!(refusal.kind(), NoAuth | NoPerm | WrongPass) => {
-                Ok(())
-            }
+            Err(cause) if cause.refuses_user() => Ok(()),
             asked => asked,
         }
     }

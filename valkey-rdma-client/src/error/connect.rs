@@ -151,6 +151,12 @@ impl ConnectCause {
         matches!(self, Self::Rejected(_) | Self::NoSentinel { .. } | Self::UnknownService { .. })
     }
 
+    /// True if the server does not accept the user, or does not let it do what every connection begins with.
+    pub(crate) fn refuses_user(&self) -> bool {
+        use ServerErrorKind::{NoAuth, NoPerm, WrongPass};
+        self.rejected().is_some_and(|refusal| matches!(refusal.kind(), NoAuth | NoPerm | WrongPass))
+    }
+
     /// The server's refusal, if that was the cause.
     pub(super) fn rejected(&self) -> Option<&ServerError> {
         match self {
