@@ -56,11 +56,11 @@ impl Service {
         }
     }
 
-    /// Where the primary may be, by the votes of the Sentinels.
-    async fn candidates(&self) -> Result<Vec<Endpoint>, ConnectCause> {
+    /// Where the primary may be, by the votes of most Sentinels, or of all.
+    async fn candidates(&self, all: bool) -> Result<Vec<Endpoint>, ConnectCause> {
         let mut candidates = Vec::new();
         let mut failure = None;
-        for address in votes::collect(&self.name, &self.sentinels).await? {
+        for address in votes::collect(&self.name, &self.sentinels, all).await? {
             match self.rules.endpoint(&address).await {
                 Ok(endpoint) => candidates.push(endpoint),
                 Err(error) => failure = Some((address, error)),
@@ -78,7 +78,7 @@ impl Service {
     /// Asks all Sentinels after one has reported a switch. If most report another server, and that says that it is a primary,
     /// connections to the old one are given up. Right after a failover most Sentinels may still report the old primary.
     async fn switched(&self) {
-        let Ok(candidates) = self.candidates().await else { return };
+        let Ok(candidates) = self.candidates(false).await else { return };
         let Some(first) = candidates.first() else { return };
         let address = first.authority();
         if **self.primary.borrow() == *address {
@@ -109,8 +109,8 @@ struct Follower {
 }
 
 impl Locator for Follower {
-    fn candidates(&self) -> Finding<'_, Result<Vec<Endpoint>, ConnectCause>> {
-        Box::pin(self.service.candidates())
+    fn candidates(&self, all: bool) -> Finding<'_, Result<Vec<Endpoint>, ConnectCause>> {
+        Box::pin(self.service.candidates(all))
     }
 
     fn found(&self, address: &str) {

@@ -153,7 +153,7 @@ impl ClusterScan {
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Bytes>>, Error> {
         let mut patience = Patience::new(&self.cluster);
         loop {
-            let Some(part) = &mut self.part else {
+            let Some(part) = &self.part else {
                 if !self.begin_part()? && self.confirm().await? {
                     return Ok(None);
                 }
@@ -164,12 +164,15 @@ impl ClusterScan {
                 continue;
             };
             let began = Instant::now();
-            let outcome = match part.ended {
-                true => patience.limit(&node, self.end_part(&node)).await.map(|()| None),
-                false => part
-                    .next_batch(&self.cluster, node.clone(), patience.deadline, &self.options)
-                    .await
-                    .map(Some),
+            let core = self.cluster.core.clone();
+            let outcome = tokio::select! {
+                biased;
+                // It may be frozen. Its successor has its keys.
+                () = core.topology.replaced(&node) => {
+                    self.part = None;
+                    continue;
+                }
+                outcome = self.step(&node, &patience) => outcome,
             };
             match outcome {
                 Ok(None) => {
@@ -195,6 +198,17 @@ impl ClusterScan {
                     patience.limit(&node, refreshed).await?;
                 }
             }
+        }
+    }
+
+    /// The next batch of the node, or `None` once its part has ended.
+    async fn step(&mut self, node: &Arc<Node>, patience: &Patience) -> Result<Option<Vec<Bytes>>, Error> {
+        match &mut self.part {
+            Some(part) if !part.ended => {
+                let batch = part.next_batch(&self.cluster, node.clone(), patience.deadline, &self.options);
+                batch.await.map(Some)
+            }
+            _ => patience.limit(node, self.end_part(node)).await.map(|()| None),
         }
     }
 

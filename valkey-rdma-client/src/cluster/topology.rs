@@ -74,6 +74,13 @@ impl Topology {
         self.version.subscribe()
     }
 
+    /// Completes when the map does not name this node as a primary.
+    pub(super) async fn replaced(&self, node: &Arc<Node>) {
+        let mut changes = self.changes();
+        // The sender lives as long as `self`.
+        while self.map().is_primary(node) && changes.changed().await.is_ok() {}
+    }
+
     pub(super) fn version(&self) -> u64 {
         *self.version.borrow()
     }

@@ -27,7 +27,8 @@ impl Connector {
         let deadline = ConnectDeadline::of(&self.endpoint);
         let mut failure = None;
         while Instant::now() < deadline.at {
-            match timeout_at(deadline.at, self.try_candidates(locator, login)).await {
+            let attempt = self.try_candidates(locator, failure.is_some(), login);
+            match timeout_at(deadline.at, attempt).await {
                 Ok(Ok(raw)) => return Ok(raw),
                 Ok(Err(cause)) if cause.is_final() => return Err(cause),
                 Ok(Err(cause)) => {
@@ -45,10 +46,11 @@ impl Connector {
     async fn try_candidates(
         &self,
         locator: &Arc<dyn Locator>,
+        all: bool,
         login: Login,
     ) -> Result<RawConnection, ConnectCause> {
         let mut failure = ConnectCause::NoAddress;
-        for endpoint in locator.candidates().await? {
+        for endpoint in locator.candidates(all).await? {
             let connector = self.connector_at(&endpoint);
             let connected = connector.connect_or_fall_back(login).await.map_err(|error| error.cause);
             let connected = match login {
@@ -187,7 +189,7 @@ mod tests {
     }
 
     impl Locator for Said {
-        fn candidates(&self) -> Finding<'_, Result<Vec<Endpoint>, ConnectCause>> {
+        fn candidates(&self, _all: bool) -> Finding<'_, Result<Vec<Endpoint>, ConnectCause>> {
             Box::pin(async { Ok(vec![lock(&self.0).clone()]) })
         }
 

@@ -8,8 +8,8 @@ use crate::error::ConnectCause;
 
 /// Finds the server to connect to.
 pub(crate) trait Locator: Send + Sync {
-    /// The endpoints where the primary may be, the likeliest first.
-    fn candidates(&self) -> Finding<'_, Result<Vec<Endpoint>, ConnectCause>>;
+    /// The endpoints where the primary may be, the likeliest first. `all`: also those that few report, which takes longer.
+    fn candidates(&self, all: bool) -> Finding<'_, Result<Vec<Endpoint>, ConnectCause>>;
 
     /// Begins to listen for another primary.
     fn follow(&self);

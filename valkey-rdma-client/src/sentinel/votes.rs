@@ -12,14 +12,15 @@ use crate::error::ConnectCause;
 
 /// Asks all Sentinels at once. Returns the addresses that they report, the one with the most votes first.
 ///
-/// Returns as soon as most of them agree. A Sentinel that is cut off from the others reports the old primary, and one that is
-/// dead nothing.
+/// Returns as soon as most of them agree, unless it is to hear `all`: soon after a failover most may report the old primary. One
+/// that is dead reports nothing, and is not waited for.
 ///
 /// # Errors
 /// [`ConnectCause::NoSentinel`] if none answers, [`ConnectCause::UnknownService`] if none knows a primary.
 pub(super) async fn collect(
     service: &str,
     sentinels: &[Arc<Sentinel>],
+    all: bool,
 ) -> Result<Vec<NodeAddress>, ConnectCause> {
     let mut asked = JoinSet::new();
     for sentinel in sentinels {
@@ -37,7 +38,7 @@ pub(super) async fn collect(
             None => break,
             Some(answer) => tally.count(answer.unwrap_or_else(|error| Answer::Failed(format!("{error:#}")))),
         }
-        if tally.most() * 2 > sentinels.len() {
+        if !all && tally.most() * 2 > sentinels.len() {
             break;
         }
         if tally.most() > 0 {

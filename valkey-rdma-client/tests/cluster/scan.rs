@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{FutureExt, TryStreamExt};
 use tokio::time::timeout;
-use valkey_rdma_client::cluster::ClusterConfig;
+use valkey_rdma_client::cluster::{ClusterConfig, NodeStatus};
 use valkey_rdma_client::{ClusterClient, Command, Config, Fate};
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::Reply;
@@ -139,6 +139,27 @@ async fn slots_that_a_node_has_lost_without_knowing_are_scanned_on_its_successor
     }
     assert_eq!(found, keys);
     assert!(mocks.calls(3, "scan") > 0, "the successor was scanned");
+}
+
+/// It accepts connections, and answers nothing.
+#[tokio::test]
+async fn a_scan_does_not_wait_for_a_frozen_node_that_was_replaced() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let keys = fill_first_node(&cluster, &mocks).await;
+    let mut scan = cluster.scan().count(50);
+    scan.next_batch().await.expect("a batch").expect("not the end");
+    mocks.freeze(0);
+    mocks.disconnect(0).await;
+    let is_connected =
+        |node: &NodeStatus| node.address.to_string() == mocks.announced(0) && !node.connections.is_empty();
+    while cluster.status().nodes.iter().any(is_connected) {
+        tokio::task::yield_now().await;
+    }
+    assert!(scan.next_batch().now_or_never().is_none(), "it waits for the node");
+    mocks.fail_over(3);
+    let rest = timeout(PATIENCE / 4, scan.keys().try_collect::<BTreeSet<_>>()).await;
+    assert_eq!(rest.expect("does not wait").expect("all keys"), keys);
 }
 
 /// The node is asked at the end of its part.

@@ -155,6 +155,17 @@ async fn stale_sentinels_do_not_move_the_client_from_the_primary() {
     while !reaches(&client, &pair, 1).await {}
 }
 
+/// Right after a failover most Sentinels report the old primary.
+#[tokio::test]
+async fn a_client_connects_to_the_primary_that_few_sentinels_report() {
+    let pair = Pair::start().await;
+    let (stale, stale_too) = (pair.sentinel(1).await, pair.sentinel(1).await);
+    // It answers last.
+    let right = Sentinel::start(Script::Slow(pair.address(0))).await;
+    let client = connect(&url(&[&stale, &stale_too, &right])).await.expect("connected");
+    assert!(reaches(&client, &pair, 0).await);
+}
+
 /// Among two, the first answer counts.
 #[tokio::test]
 async fn a_stale_sentinel_that_hangs_up_again_and_again_moves_nothing() {

@@ -1,8 +1,9 @@
 //! Sentinels that say what a test wants, and a primary with a replica.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use valkey_rdma_mock::{DeviceKind, MockCluster, Server, Transports};
 use valkey_rdma_server::{Command, Handler, Peer, Pusher, Reply};
 
@@ -37,6 +38,8 @@ impl Pair {
 #[derive(Clone)]
 pub(crate) enum Script {
     Reports((String, u16)),
+    /// As `Reports`, later than others.
+    Slow((String, u16)),
     Garbage,
     /// It requires a password.
     Guarded,
@@ -121,9 +124,13 @@ impl Handler for State {
             return Err(command.unknown());
         }
         *self.asked.lock().expect("no panic") += 1;
-        Ok(match self.script.lock().expect("no panic").clone() {
+        let script = self.script.lock().expect("no panic").clone();
+        if let Script::Slow(_) = script {
+            sleep(Duration::from_millis(50)).await;
+        }
+        Ok(match script {
             _ if command.args()[1] != "mymaster" => Reply::NullArray,
-            Script::Reports((host, port)) => {
+            Script::Reports((host, port)) | Script::Slow((host, port)) => {
                 Reply::Array(vec![Reply::bulk(host), Reply::bulk(port.to_string())])
             }
             // Its callers never get here: they lack the password.
