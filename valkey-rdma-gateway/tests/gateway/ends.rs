@@ -3,11 +3,11 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
-use valkey_rdma_gateway::Share;
+use valkey_rdma_gateway::{Limits, Share};
 use valkey_rdma_mock::Mock;
 
 use crate::scripted::{Scripted, expect};
-use crate::support::{Client, PATIENCE, Running, encode, gateway, mock_with};
+use crate::support::{Client, PATIENCE, Running, config, encode, gateway, mock_with, start};
 
 /// A TCP client that has been sent this many bytes of replies, most of which wait in its gateway's system, and which has sent bytes that
 /// the gateway has not read.
@@ -52,6 +52,21 @@ async fn a_tcp_client_that_sends_after_quit_has_all_replies() {
     let mut received = Vec::new();
     let read = timeout(PATIENCE, client.read_to_end(&mut received)).await.expect("in time");
     assert_eq!((received.len(), read.is_ok()), (expected + "+OK\r\n".len(), true), "{read:?}");
+}
+
+/// The server keeps the connection of a client that has left.
+#[tokio::test]
+async fn without_sharing_a_stop_does_not_wait_for_the_server() {
+    let server = Scripted::start().await;
+    let mut limits = Limits::default();
+    limits.drain_ms = 2 * PATIENCE.as_millis() as u64;
+    let gateway = start(&config(&server.url, Share::Never, limits)).await;
+    let client = TcpStream::connect(gateway.tcp).await.unwrap();
+    let mut kept = server.accept_raw().await;
+    drop(client);
+    assert_eq!(timeout(PATIENCE, kept.read(&mut [0])).await.expect("in time").unwrap(), 0);
+    // The server has 60 s for its last replies.
+    timeout(PATIENCE / 10, gateway.gateway.shutdown()).await.expect("does not wait");
 }
 
 /// A private connection whose client has sent these commands, of which the last blocks, and the shared connection.
