@@ -17,13 +17,13 @@ rounds=${2:-3}
 port=7401
 work_folder
 
-ways=(tcp gateway-unix gateway-tcp)
+ways=(tcp unix gateway-unix gateway-tcp)
 cases=(1:1:20000 50:1:200000 50:16:1000000)
 if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
     ways+=(rdma)
     cases=(1:1:1000 50:1:20000 50:16:200000)
 fi
-start_server "$server" $port "$work/server.log"
+start_server "$server" $port "$work/server.log" --unixsocket "$work/direct"
 [ -z "${VALKEY_RDMA_GATEWAY_CASES:-}" ] || read -ra cases <<<"$VALKEY_RDMA_GATEWAY_CASES"
 start_gateway tcp --listen "unix:$work/socket" --listen tcp:127.0.0.1:$((port + 1)) --server "$url"
 
@@ -35,6 +35,7 @@ benchmark() {
     local address before=("$(ticks "$valkey")" "$(ticks "$gateway")")
     case $1 in
         tcp) address=(-h 127.0.0.1 -p "$port") ;;
+        unix) address=(-s "$work/direct") ;;
         rdma) address=(--rdma -h 10.0.0.1 -p "$port") ;;
         gateway-unix) address=(-s "$work/socket") ;;
         gateway-tcp) address=(-h 127.0.0.1 -p $((port + 1))) ;;

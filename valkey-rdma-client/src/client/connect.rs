@@ -183,7 +183,8 @@ impl Client {
                 }
                 Err(error) => error,
             };
-            let Some(backoff) = backoff else { return Err(error.into()) };
+            // A server that refuses the login is there: waiting does not change its mind.
+            let Some(backoff) = backoff.filter(|_| !error.refuses_login()) else { return Err(error.into()) };
             let wait = if reached.has_changed().unwrap_or_default() {
                 Instant::now()
             } else if self.is_reconnecting() {

@@ -25,13 +25,15 @@ impl Connector {
         let (commands, steps): (Vec<_>, Vec<_>) = self.steps(purpose).unzip();
         let mut replies = Vec::with_capacity(commands.len());
         let outcome = timeout_at(deadline.at, raw.exchange_into(&commands, &mut replies)).await;
+        // A server that refuses the connection says so in its only reply.
+        let is_only = replies.len() == 1;
         let mut ignored = None;
         for (reply, step) in replies.into_iter().zip(steps) {
             match reply {
                 Ok(_) => {}
                 Err(error) if step == Step::BestEffort && error.kind() != ServerErrorKind::NoAuth => {
                     debug!(%error, "ignored");
-                    ignored.get_or_insert(error);
+                    ignored = is_only.then_some(error);
                 }
                 Err(error) => return Err(ConnectCause::Rejected(without_arguments(error))),
             }

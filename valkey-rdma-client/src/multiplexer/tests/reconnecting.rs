@@ -228,6 +228,16 @@ async fn commands_do_not_wait_for_a_server_that_refuses_the_login() {
             (error.fate(), error.server().map(|error| &*error.code)),
             (Fate::NotSent, Some("WRONGPASS"))
         );
+        // One that needs a connection of its own waits no longer.
+        let another = tokio::spawn({
+            let client = client.clone();
+            async move { client.dedicated().await.map(drop) }
+        });
+        let mut peer = door.admit();
+        peer.expect(HELLO).await;
+        peer.say(b"-WRONGPASS no\r\n-NOAUTH no\r\n-NOAUTH no\r\n").await;
+        let error = another.await.expect("no panic").expect_err("refused");
+        assert_eq!(error.server().map(|error| &*error.code), Some("WRONGPASS"));
     }
     assert!(begin.elapsed().as_secs() < 10);
     let waiting = start(&client, get("a"));
