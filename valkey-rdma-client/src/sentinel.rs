@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, info};
 
 use crate::client::Client;
-use crate::cluster::{NodeAddress, PortRules};
+use crate::cluster::PortRules;
 use crate::config::Config;
 use crate::connection::{Connector, Finding, Locator};
 use crate::endpoint::{Endpoint, Sentinels};
@@ -143,10 +143,4 @@ impl Locator for Follower {
             async move { while primary.changed().await.is_ok() && **primary.borrow_and_update() == *from {} },
         )
     }
-}
-
-/// As a Sentinel reports it: the TCP address.
-fn announced(host: &str, port: &str) -> Option<NodeAddress> {
-    let port = port.parse().ok().filter(|port| *port != 0)?;
-    (!host.is_empty()).then(|| NodeAddress::new(host, port))
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::time::timeout;
 use valkey_rdma_resp::ServerErrorKind;
 
-use super::announced;
 use crate::cluster::NodeAddress;
 use crate::config::Config;
 use crate::connection::{Connector, RawConnection};
@@ -57,16 +56,13 @@ impl Sentinel {
             let exchanged = raw.exchange_into(&[question], &mut replies).await;
             exchanged.map_err(|cause| ConnectCause::Lost(Arc::new(cause)).to_string())?;
             match replies.pop() {
-                Some(Ok(value)) if value.is_nil() => Ok(Answer::Unknown),
-                Some(Ok(value)) => match value.as_slice() {
-                    Some([host, port]) => {
-                        let address =
-                            host.as_str().zip(port.as_str()).and_then(|(host, port)| announced(host, port));
-                        address
-                            .map(Answer::Primary)
-                            .ok_or_else(|| format!("{peer} reports no address: {value:?}"))
+                Some(Ok(reply)) => match reply.convert::<Option<(String, u16)>>() {
+                    Ok(None) => Ok(Answer::Unknown),
+                    Ok(Some((host, port))) if !host.is_empty() && port != 0 => {
+                        Ok(Answer::Primary(NodeAddress::new(host, port)))
                     }
-                    _ => Err(format!("{peer} reports no address: {value:?}")),
+                    Ok(Some(_)) => Err(format!("{peer} reports no address")),
+                    Err(error) => Err(format!("{peer} reports no address: {error}")),
                 },
                 Some(Err(error)) => Err(format!("{peer} says \"{error}\"; is it a Sentinel?")),
                 None => Err(format!("{peer} did not answer")),
