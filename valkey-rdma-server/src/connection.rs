@@ -13,9 +13,10 @@ use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use valkey_rdma_resp::{Command, CommandError, Output, Parser, Protocol, Reply, Room, encode, is_http};
+use valkey_rdma_resp::{Command, Output, Parser, Protocol, Reply, Room, encode, is_http};
 
 use crate::basics::{NOAUTH, is_for_strangers};
+use crate::ending::{ConnectionError, Reporter};
 use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::monitor::Traffic;
@@ -28,74 +29,50 @@ use crate::spare;
 ///
 /// Each iteration runs every command that has arrived whole and sends all their replies together. Replies that the peer does
 /// not read delay further *commands*, never *reading*: see [`Limits::output_high_water`].
-pub(crate) struct Connection<S, H: Handler> {
+pub(crate) struct Connection<'a, S, H: Handler> {
     link: Link<S>,
     handler: Arc<H>,
     session: H::Session,
     peer: Peer,
-    /// The error that ends the connection after the replies before it.
-    failed: Option<ConnectionError>,
+    reporter: &'a Reporter,
+    /// True once it was reported why the connection ends: it does so after the replies that come before.
+    failed: bool,
 }
 
-/// Why a connection was ended.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectionError {
-    /// The peer sent too much without reading replies, or one command that is too large.
-    #[error(
-        "input limit exceeded: {received} bytes queued (limit {limit}), client has not read {unsent} bytes of replies; \
-         see Limits::input_limit"
-    )]
-    InputLimit { received: usize, limit: usize, unsent: usize },
-    /// The peer does not read the messages sent to it.
-    #[error("push buffer over {limit} bytes: client is not reading; see Limits::push_limit")]
-    PushLimit { limit: usize },
-    /// The peer broke the command syntax. It got the error as a reply.
-    #[error(transparent)]
-    Protocol(#[from] CommandError),
-    /// The peer speaks HTTP.
-    #[error(
-        "possible attack: an HTTP request (POST or Host:), perhaps of a web page that wants a browser on the peer's machine to \
-         run commands here"
-    )]
-    HttpRequest,
-    /// The handler panicked.
-    #[error("the handler panicked in {place}: {message}")]
-    Panic { place: String, message: String },
-    /// [`Pusher::close`] was called.
-    #[error("closed by the server")]
-    Closed,
-    /// The peer was idle.
-    #[error("idle for {limit:?}")]
-    Idle { limit: Duration },
-    /// The stream failed, usually because the peer is gone.
-    #[error(transparent)]
-    Stream(#[from] io::Error),
-}
-
-impl<S, H> Connection<S, H>
+impl<'a, S, H> Connection<'a, S, H>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     H: Handler,
 {
-    pub(crate) fn new(stream: S, peer: Peer, handler: Arc<H>, limits: &Limits, traffic: Traffic) -> Self {
+    pub(crate) fn new(
+        stream: S,
+        peer: Peer,
+        handler: Arc<H>,
+        limits: &Limits,
+        reporter: &'a Reporter,
+    ) -> Self {
         Self {
-            link: Link::new(stream, peer.pusher(), limits, traffic),
+            link: Link::new(stream, peer.pusher(), limits, reporter.accepted()),
             session: handler.session(&peer),
             handler,
             peer,
-            failed: None,
+            reporter,
+            failed: false,
         }
     }
 
     /// Serves until the peer leaves, `QUIT`s or breaks the protocol, or until `stop`: then the commands that have arrived
     /// whole are still run and answered. Returns when the stream is closed.
+    ///
+    /// # Errors
+    /// Why it has ended, unless that was reported before.
     pub(crate) async fn serve(mut self, stop: CancellationToken) -> Result<(), ConnectionError> {
         let outcome = self.run(stop).await;
+        // The first error is the cause; a second one adds nothing.
         if outcome.is_err() {
-            // The first error is the cause; a second one adds nothing.
             let _ = self.link.stream.shutdown().await;
         }
-        outcome
+        if self.failed { Ok(()) } else { outcome }
     }
 
     async fn run(&mut self, stop: CancellationToken) -> Result<(), ConnectionError> {
@@ -127,7 +104,13 @@ where
         self.link.deliver_output().await?;
         self.link.stream.shutdown().await?;
         self.link.linger().await;
-        self.failed.take().map_or(Ok(()), Err)
+        Ok(())
+    }
+
+    /// Reports why the connection ends. The peer may never read the replies before that.
+    fn fail(&mut self, error: &ConnectionError) {
+        self.reporter.report(error);
+        self.failed = true;
     }
 
     /// Runs the commands that have arrived whole, while there is room for their replies.
@@ -146,7 +129,7 @@ where
                     Ok(Some(reply)) => reply,
                     Ok(None) => return Ok(Turn::Over),
                     Err(error @ ConnectionError::Panic { .. }) => {
-                        self.failed = Some(error);
+                        self.fail(&error);
                         return Ok(Turn::Over);
                     }
                     Err(error) => return Err(error),
@@ -155,7 +138,7 @@ where
                 Err(error) => {
                     self.peer.close_after_reply();
                     let reply = Reply::error(format!("ERR {error}"));
-                    self.failed = Some(error.into());
+                    self.fail(&error.into());
                     reply
                 }
             };

@@ -51,6 +51,7 @@ mod accept;
 mod basics;
 mod builder;
 mod connection;
+mod ending;
 mod error;
 mod handler;
 mod handler_fn;

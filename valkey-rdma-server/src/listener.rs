@@ -13,10 +13,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span, debug, error, error_span, info_span, warn};
+use tracing::{Instrument, debug, error, info_span, warn};
 
 use crate::accept::{Accept, Accepted, Scope};
-use crate::connection::{Connection, ConnectionError};
+use crate::connection::Connection;
+use crate::ending::{ConnectionError, Reporter, warning_span};
 use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::monitor::Monitor;
@@ -192,12 +193,6 @@ fn admit<S, H>(
     }
 }
 
-/// The span of a warning about a connection. A program that logs warnings only has no other, because an enabled span costs time
-/// in every poll of the connection's task.
-fn warning_span(peer: &Peer) -> Span {
-    error_span!(parent: None, "connection", id = peer.id(), transport = %peer.transport(), peer = %peer.addr())
-}
-
 /// Serves a connection. `_permit` is given back when its stream is closed, and `_assigned` counts until then.
 async fn serve<S, H>(
     stream: S,
@@ -210,42 +205,16 @@ async fn serve<S, H>(
     H: Handler,
 {
     debug!("accepted");
-    let warning_span = warning_span(&peer);
+    let reporter = Reporter::new(&peer, shared.monitor.clone());
     let serving = async {
         // In this task, because it calls the handler, which may panic.
-        let connection =
-            Connection::new(stream, peer, shared.handler.clone(), &shared.limits, shared.monitor.accepted());
+        let connection = Connection::new(stream, peer, shared.handler.clone(), &shared.limits, &reporter);
         connection.serve(shared.stop.clone()).await
     };
     let panicked = |message| Err(ConnectionError::Panic { place: "its session".to_owned(), message });
-    let Err(error) = caught(pin!(serving)).await.unwrap_or_else(panicked) else {
-        debug!("closed");
-        return;
-    };
-    let cause = match &error {
-        ConnectionError::Stream(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Cause::BrokenTransport
-        }
-        ConnectionError::Stream(_) | ConnectionError::Closed => {
-            debug!(error = &error as &dyn Error, "lost");
-            return;
-        }
-        ConnectionError::Protocol(_) => Cause::BrokenCommands,
-        ConnectionError::HttpRequest => Cause::HttpRequests,
-        ConnectionError::InputLimit { .. } => Cause::TooMuchInput,
-        ConnectionError::PushLimit { .. } => Cause::TooManyMessages,
-        ConnectionError::Panic { .. } => Cause::Panics,
-        ConnectionError::Idle { .. } => Cause::Idle,
-    };
-    let is_first = shared.monitor.refusals().count(cause);
-    // Clients that are idle or break RESP are routine; exceeded limits are not.
-    match cause {
-        Cause::Panics if is_first => {
-            warning_span.in_scope(|| error!(%error, %cause, "closed; {LATER}"));
-        }
-        Cause::Idle | Cause::BrokenCommands => debug!(%error, %cause, "closed"),
-        _ if is_first => warning_span.in_scope(|| warn!(%error, %cause, "closed; {LATER}")),
-        _ => debug!(%error, %cause, "closed"),
+    match caught(pin!(serving)).await.unwrap_or_else(panicked) {
+        Ok(()) => debug!("closed"),
+        Err(error) => reporter.report(&error),
     }
 }
 
@@ -278,8 +247,6 @@ pub(crate) fn report(ended: Result<(), JoinError>) {
         error!(%error, "a task of the server panicked");
     }
 }
-
-const LATER: &str = "more of this cause are logged at debug level";
 
 /// Pause of a listener after an accept that failed because of a shortage.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -97,8 +97,9 @@ impl Server {
     /// Stops accepting, and closes every connection after it has run the commands that have arrived whole and delivered
     /// their replies. Handlers are notified through [`Peer::stopping`](crate::Peer::stopping). A TCP client has 1 s to
     /// close its side too, so that no reset overtakes its last replies. Connections that take longer than
-    /// [`Limits::drain_timeout`](crate::Limits::drain_timeout) are cut. The server's [threads](crate::Builder::threads) have ended
-    /// then too, unless a task or a blocking call of the handler keeps one: all of this takes at most `drain_timeout` and 1 s.
+    /// [`Limits::drain_timeout`](crate::Limits::drain_timeout) are cut. When this returns, the handler runs no command any more, its
+    /// sessions were dropped, and the server's [threads](crate::Builder::threads) have ended, unless a task or a blocking call of the
+    /// handler keeps one: all of this takes at most `drain_timeout` and 1 s.
     ///
     /// **Cancel safety**: dropping the future cuts the connections that are left.
     pub async fn shutdown(mut self) {
@@ -113,11 +114,15 @@ impl Server {
             warn!(timeout = ?self.drain_timeout, "connections did not end in time and are cut");
             self.listeners.shutdown().await;
         }
-        // The threads end after the last connection.
         drop(self.host);
-        let left = self.drain_timeout.saturating_sub(begun.elapsed()).max(THREADS_END);
-        if timeout(left, self.threads.join()).await.is_err() {
-            warn!(timeout = ?left, "threads did not end in time: the handler keeps them");
+        let ended = async {
+            // Never sent to. The threads end after the last connection.
+            let _ = self.ended.await;
+            self.threads.join().await;
+        };
+        let left = self.drain_timeout.saturating_sub(begun.elapsed()).max(LEAST_END);
+        if timeout(left, ended).await.is_err() {
+            warn!(timeout = ?left, "connections or threads did not end in time: the handler keeps them");
         }
     }
 
@@ -237,5 +242,5 @@ impl Server {
     }
 }
 
-/// Least time for the threads to end, after their connections were cut.
-const THREADS_END: Duration = Duration::from_secs(1);
+/// Least time for connections and threads to end, after the connections were cut.
+const LEAST_END: Duration = Duration::from_secs(1);

@@ -232,6 +232,48 @@ async fn shutdown_cuts_what_takes_too_long() {
     wire.expect_end().await;
 }
 
+/// Counts its sessions, and never replies.
+#[derive(Default)]
+struct Silent(Arc<AtomicUsize>);
+
+struct Counted(Arc<AtomicUsize>);
+
+impl Handler for Silent {
+    type Session = Counted;
+
+    fn session(&self, _peer: &Peer) -> Counted {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Counted(self.0.clone())
+    }
+
+    async fn call(&self, _: &mut Peer, _: &mut Counted, _: Command) -> Result<Reply, Reply> {
+        std::future::pending().await
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A program may save its data then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_session_is_left_after_shutdown() {
+    for _ in 0..10 {
+        let handler = Silent::default();
+        let sessions = handler.0.clone();
+        let server = start(handler, &Limits::default().drain_timeout(Duration::ZERO)).await;
+        let mut wires = Vec::new();
+        for _ in 0..100 {
+            wires.push(TcpStream::connect(server.listening()[0].addr).await.unwrap());
+        }
+        until("all are served", async || sessions.load(Ordering::Relaxed) == wires.len()).await;
+        server.shutdown().await;
+        assert_eq!(sessions.load(Ordering::Relaxed), 0);
+    }
+}
+
 #[tokio::test]
 async fn dropping_the_server_cuts_every_connection() {
     let server = store().await;

@@ -10,7 +10,7 @@ use crate::monitor::Monitor;
 use crate::peer::Transport;
 
 /// `SIZE n` is answered with a string of `n` bytes, `WAIT` when the test allows it, `TURN` after the runtime has scheduled it
-/// again. `QUIT` closes.
+/// again. `QUIT` closes, and `PANIC` panics.
 struct TestHandler {
     calls: AtomicUsize,
     go: Semaphore,
@@ -33,6 +33,7 @@ impl Handler for TestHandler {
         if command.is("TURN") {
             consume_budget().await;
         }
+        assert!(!command.is("PANIC"), "as the test wants");
         if command.is("QUIT") {
             peer.close_after_reply();
         }
@@ -55,6 +56,7 @@ struct Served {
     pusher: Pusher,
     stop: CancellationToken,
     task: JoinHandle<Result<(), ConnectionError>>,
+    monitor: Monitor,
 }
 
 /// `in_flight`: bytes the stream holds in each direction.
@@ -69,9 +71,13 @@ fn serve(in_flight: usize, limits: &Limits) -> Served {
     let nowhere = "127.0.0.1:1".parse().unwrap();
     let peer = Peer::new(1, Transport::Tcp, nowhere, nowhere);
     let pusher = peer.pusher();
-    let connection = Connection::new(server, peer, handler.clone(), limits, Monitor::default().accepted());
-    let task = tokio::spawn(connection.serve(stop.clone()));
-    Served { client, handler, pusher, stop, task }
+    let monitor = Monitor::default();
+    let reporter = Reporter::new(&peer, monitor.clone());
+    let task = tokio::spawn({
+        let (handler, limits, stop) = (handler.clone(), limits.clone(), stop.clone());
+        async move { Connection::new(server, peer, handler, &limits, &reporter).serve(stop).await }
+    });
+    Served { client, handler, pusher, stop, task, monitor }
 }
 
 /// Long enough for a loaded machine; only a failing test waits for it.
@@ -235,6 +241,29 @@ async fn a_protocol_error_is_answered_after_the_replies_before_it() {
     served.client.write_all(b"PING\r\n*1\r\n:1\r\nPING\r\n").await.unwrap();
     served.expect(b"+OK\r\n-ERR Protocol error: expected '$', got ':'\r\n").await;
     served.expect_end().await;
+}
+
+/// The replies before it may never be read.
+#[tokio::test(start_paused = true)]
+async fn what_ends_a_connection_is_reported_once_and_at_once() {
+    for (input, counts) in [("PANIC\r\n", (1, 0)), ("*1\r\n:1\r\n", (0, 1))] {
+        let limit = Duration::from_secs(3);
+        let mut served = serve(64, &Limits::default().idle_timeout(Some(limit)));
+        served.client.write_all(b"SIZE 1000\r\n").await.unwrap();
+        served.client.write_all(input.as_bytes()).await.unwrap();
+        served.calls(1).await;
+        let reported = || {
+            let refused = served.monitor.refused();
+            (refused.panics, refused.broken_commands)
+        };
+        while reported() == (0, 0) {
+            yield_now().await;
+        }
+        advance(limit).await;
+        served.task.await.unwrap().expect("reported before");
+        let refused = served.monitor.refused();
+        assert_eq!((refused.panics, refused.broken_commands, refused.idle), (counts.0, counts.1, 0));
+    }
 }
 
 #[tokio::test]
