@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tracing::debug;
 use valkey_rdma_resp::{Protocol, words};
 
 use crate::inbox::{End, Inbox};
@@ -129,6 +130,7 @@ impl Registered {
             last_command: Mutex::default(),
             details: Mutex::new(details),
         });
+        debug!(id, peer = client.peer, local = client.local, "a client has connected");
         lock(&clients.known).insert(id, client.clone());
         Self { clients, client }
     }
@@ -144,6 +146,7 @@ impl std::ops::Deref for Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
+        debug!(id = self.client.id, "a client has left");
         lock(&self.clients.known).remove(&self.client.id);
         self.client.inbox.end(End::Gone);
         self.client.set_place(Place::Nowhere);

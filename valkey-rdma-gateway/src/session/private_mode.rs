@@ -35,7 +35,15 @@ impl Session {
     /// redirects its invalidations to it.
     pub(super) async fn private_mode(&mut self, class: Class) -> Result<(), Closed> {
         match self.private().await {
-            Ok(private) => self.serve(private).await,
+            Ok(private) => {
+                debug!(
+                    id = self.client.id,
+                    connection = private.upstream.id,
+                    ?class,
+                    "a client left the shared connection"
+                );
+                self.serve(private).await
+            }
             Err(error) => self.not_sent(class, error).await,
         }
     }
@@ -125,6 +133,7 @@ impl Session {
             false => self.route.pool.upstreams.give_back(&self.identity, private),
         }
         if ended.is_ok() {
+            debug!(id = self.client.id, "a client is back on the shared connection");
             self.shared = self.route.pool.shared(&self.identity);
         }
         ended

@@ -20,9 +20,17 @@ struct Gateway {
 
 impl Gateway {
     fn start(server: &str) -> Self {
+        Self::start_with(server, "info")
+    }
+
+    fn start_with(server: &str, level: &str) -> Self {
         let socket = socket_path();
         let listen = format!("unix:{}", socket.display());
-        let child = Child::start(&mut program(&["--listen", &listen, "--server", server])).unwrap();
+        let program = program(&["--listen", &listen, "--server", server]);
+        // Children are started without RUST_LOG.
+        let mut env = std::process::Command::new("env");
+        env.arg(format!("RUST_LOG={level}")).arg(program.get_program()).args(program.get_args());
+        let child = Child::start(&mut env).unwrap();
         child.line_with("ready ", PATIENCE).unwrap();
         Self { child, socket }
     }
@@ -77,6 +85,23 @@ async fn a_limit_of_connections_that_is_reached_is_logged_seldom() {
     assert!((1..20).contains(&lines.len()), "{log}");
     assert!(lines[0].contains("WARN") && lines[0].contains("raise limits.upstreams"), "{log}");
     assert!(lines[0].contains("unlogged=0"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_way_of_a_client_is_logged_for_those_who_look_for_a_fault() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let gateway = Gateway::start_with(&url, "valkey_rdma_gateway=debug");
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("SET k secret").await, "OK");
+    assert_eq!(client.say("WATCH k").await, "OK");
+    assert_eq!(client.say("UNWATCH").await, "OK");
+    assert_eq!(client.say("GET k").await, "secret");
+    drop(client);
+    gateway.waits_for("a client has left");
+    let log = gateway.log();
+    let steps = ["has connected", "class=State(Watch)", "is back on the shared connection", "has left"];
+    let found = steps.map(|step| log.find(step).unwrap_or_else(|| panic!("no {step:?} in {log}")));
+    assert!(found.is_sorted() && !log.contains("secret"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
