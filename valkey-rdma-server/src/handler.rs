@@ -52,7 +52,9 @@ pub trait Handler: Send + Sync + 'static {
     /// Commands of one connection run one after the other, in the order sent; those of different connections run
     /// concurrently. While the future is pending, the server sends the replies before it and receives the commands after
     /// it, within [`Limits::input_limit`](crate::Limits::input_limit). It does neither while the handler computes without
-    /// awaiting; an RDMA peer that keeps sending then soon finds no posted receives. Run long computations in
+    /// awaiting; an RDMA peer that keeps sending then soon finds no posted receives. A handler that blocks its thread also
+    /// stalls the timers and the other connections of that thread, and accepting, unless
+    /// [`Builder::threads`](crate::Builder::threads) serves the connections. Run long computations in
     /// `tokio::task::spawn_blocking`.
     ///
     /// Every command has exactly one reply. Clients match replies to commands by their order: after an empty

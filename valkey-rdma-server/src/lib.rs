@@ -33,6 +33,8 @@
 //! - [`Limits`] bound what one client may use, and how many clients there are. The defaults are Valkey's. The memory of all
 //!   clients together has no limit, except what their RDMA connections pin ([`TransportConfig::max_pinned_bytes`]): with untrusted clients,
 //!   choose [`Limits`] whose sum over all connections fits into memory.
+//! - With glibc, a process keeps the memory of emulated connections after they have closed. `MALLOC_MMAP_THRESHOLD_=131072` in its
+//!   environment makes glibc return that memory to the system.
 //! - A handler sees whole commands and returns whole replies: there is no streaming. An argument is received into memory, up to
 //!   [`Limits::max_argument_len`], before [`Handler::call`] runs.
 //! - [`Builder::threads`] spreads the connections over several processors.

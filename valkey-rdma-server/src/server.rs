@@ -97,9 +97,11 @@ impl Server {
     /// Stops accepting, and closes every connection after it has run the commands that have arrived whole and delivered
     /// their replies. Handlers are notified through [`Peer::stopping`](crate::Peer::stopping). A TCP client has 1 s to
     /// close its side too, so that no reset overtakes its last replies. Connections that take longer than
-    /// [`Limits::drain_timeout`](crate::Limits::drain_timeout) are cut. When this returns, the handler runs no command any more, its
-    /// sessions were dropped, and the server's [threads](crate::Builder::threads) have ended, unless a task or a blocking call of the
-    /// handler keeps one: all of this takes at most `drain_timeout` and 1 s.
+    /// [`Limits::drain_timeout`](crate::Limits::drain_timeout) are cut.
+    ///
+    /// When this returns, the handler runs no command, its sessions are dropped, and the server's
+    /// [threads](crate::Builder::threads) have ended. All of this takes at most `drain_timeout` and 1 s: a call of the handler that
+    /// blocks its thread longer than that still runs afterwards, and a task that the handler started may still keep a thread.
     ///
     /// **Cancel safety**: dropping the future cuts the connections that are left.
     pub async fn shutdown(mut self) {
@@ -149,7 +151,8 @@ impl Server {
     }
 
     /// Serves until `stop` completes, then [shuts down](Self::shutdown) and returns what `stop` returned. `None` if the server
-    /// listens nowhere before that: see [`wait`](Self::wait).
+    /// listens nowhere before that: see [`wait`](Self::wait). As after `shutdown`, the handler then runs no command, and its sessions
+    /// are dropped.
     ///
     /// ```no_run
     /// # async fn example(server: valkey_rdma_server::Server) -> Result<(), Box<dyn std::error::Error>> {

@@ -359,8 +359,9 @@ impl TransportError {
         }
     }
 
-    /// The error of a connection to `peer` that `event` ended before it was one.
-    pub(crate) fn never_connected(event: CmEvent, peer: SocketAddr, device: DeviceKind) -> Self {
+    /// Returns the error of a connection attempt to `peer` that `event` ended, for code that drives a
+    /// [`DeviceConnection`](crate::device::DeviceConnection) itself.
+    pub fn never_connected(event: CmEvent, peer: SocketAddr, device: DeviceKind) -> Self {
         match event {
             CmEvent::Rejected { reason: REASON_CONSUMER } => Self::Rejected { peer, device },
             CmEvent::Rejected { .. } => Self::Refused { peer, device },

@@ -88,7 +88,7 @@ async fn suite_with(
         patience,
     };
     let cases = CASES.iter().filter(|case| wanted(case.id));
-    run(cases, &options, |_| {}).await
+    run(cases, &options, |_| {}).await.expect("it starts")
 }
 
 #[tokio::test(start_paused = true)]

@@ -53,6 +53,20 @@ fn a_server_that_cannot_be_reached_has_no_verdict() {
     // A port that was free a moment ago, and that no listener may take: it is outside of the ephemeral range.
     let error = error_of(&["server", "emulated://127.0.0.1:1", "--patience", "1"]);
     assert!(error.contains("cannot connect to emulated://127.0.0.1:1"), "{error}");
+    assert!(error.contains("refused the connection (emulated): nothing listens there"), "{error}");
+}
+
+#[test]
+fn names_that_no_case_has_are_quoted_one_by_one() {
+    let error =
+        error_of(&["server", "emulated://127.0.0.1:1", "--only", "fill-exactly,quit", "--only", "nosuch"]);
+    assert!(error.contains("no case has `fill-exactly,quit` or `nosuch` in its name"), "{error}");
+}
+
+#[test]
+fn a_client_that_cannot_be_started_has_no_verdict() {
+    let error = error_of(&["client", "--device", "emulated", "--", "/nonexistent"]);
+    assert!(error.contains("cannot start `/nonexistent`: No such file"), "{error}");
 }
 
 #[test]

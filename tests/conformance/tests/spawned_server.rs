@@ -38,6 +38,20 @@ fn a_wrong_password_is_not_taken_for_a_server_that_does_not_start() {
     wait_until("the server is gone", LIMIT, || TcpStream::connect(("127.0.0.1", port)).is_err());
 }
 
+/// Also one that breaks a clause on every connection.
+#[test]
+fn a_server_that_breaks_a_clause_has_started() {
+    let port = free_port();
+    let only = ["--only", "register-first", "--only", "quit"];
+    let output = suite("", port, "--faults reserved,seed=1").args(only).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let report = String::from_utf8_lossy(&output.stdout);
+    let found =
+        "the server does not serve the connection before the case: reserved bytes are not zero (clause M-2)";
+    assert!(report.contains(&format!("    found     {found}\n")), "{report}");
+    assert!(!report.contains("cannot connect"), "{report}");
+}
+
 #[test]
 fn an_interrupt_ends_the_server_and_writes_what_was_run() {
     let port = free_port();

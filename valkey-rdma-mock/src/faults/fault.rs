@@ -197,7 +197,12 @@ pub(super) const TABLE: &[Entry] = &[
         0..=64,
         entry(F::MessageLength, "message-length", On::Data, "sends a message of this length before it"),
     ),
-    entry(F::Reserved, "reserved", On::Message, "fills its reserved bytes with noise (legal)"),
+    entry(
+        F::Reserved,
+        "reserved",
+        On::Message,
+        "fills its reserved bytes with noise (breaks M-2; receivers must ignore it)",
+    ),
     with("OPCODE", 0..=65535, entry(F::AnswerOpcode, "answer-opcode", On::Answer, "gives it this opcode")),
     entry(F::AnswerSelect, "answer-select", On::Answer, "gives it another selector"),
     entry(F::AnswerEcho, "answer-echo", On::Answer, "copies the feature bits of the question into it"),

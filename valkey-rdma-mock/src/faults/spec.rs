@@ -34,9 +34,23 @@ pub enum SpecError {
         /// One that begins alike.
         similar: Option<&'static str>,
     },
-    /// The fault has a value, and the text has none or a wrong one.
-    #[error("`{name}` needs a value, {value} from {from} to {to}: `{name}={from}`")]
+    /// The fault has a value, and the text has a wrong one.
+    #[error("`{name}` needs {value}, a number from {from} to {to}, not `{given}`")]
     Value {
+        /// The fault.
+        name: &'static str,
+        /// The text behind the `=`.
+        given: String,
+        /// What its value is.
+        value: &'static str,
+        /// Smallest value.
+        from: u32,
+        /// Largest value.
+        to: u32,
+    },
+    /// The fault has a value, and the text has none.
+    #[error("`{name}` needs a value, {value} from {from} to {to}: `{name}={from}`")]
+    MissingValue {
         /// The fault.
         name: &'static str,
         /// What its value is.
@@ -138,9 +152,10 @@ fn rule(text: &str) -> Result<Rule, SpecError> {
         (None, None) => 0,
         (None, Some(_)) => return Err(SpecError::NoValue { name: entry.name }),
         (Some((value, range)), text) => {
-            let (from, to) = (*range.start(), *range.end());
-            let number = text.and_then(|text| text.parse().ok()).filter(|number| range.contains(number));
-            number.ok_or(SpecError::Value { name: entry.name, value, from, to })?
+            let (name, from, to) = (entry.name, *range.start(), *range.end());
+            let text = text.ok_or(SpecError::MissingValue { name, value, from, to })?;
+            let number = text.parse().ok().filter(|number| range.contains(number));
+            number.ok_or_else(|| SpecError::Value { name, given: text.to_owned(), value, from, to })?
         }
     };
     Ok(Rule { fault: entry.fault, value, when })
@@ -181,9 +196,14 @@ pub fn help() -> String {
          with a chance of one in fifty; without it every one.\n\n"
         .to_owned();
     for entry in TABLE {
-        let value = entry.value.as_ref().map(|(value, _)| format!("={value}")).unwrap_or_default();
-        let name = format!("{}{value}", entry.name);
-        text += &format!("  {name:<22}  {:<21}  {}\n", entry.occasion.text(), entry.about);
+        let (name, range) = match &entry.value {
+            Some((value, range)) => {
+                let (from, to) = (range.start(), range.end());
+                (format!("{}={value}", entry.name), format!("; {value} from {from} to {to}"))
+            }
+            None => (entry.name.to_owned(), String::new()),
+        };
+        text += &format!("  {name:<22}  {:<21}  {}{range}\n", entry.occasion.text(), entry.about);
     }
     text
 }
@@ -219,13 +239,23 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_with_a_hint() {
-        let error = |text| parse(text).expect_err("is refused");
+        let error = |text: &str| parse(text).expect_err("is refused");
         assert!(error("").contains("empty fault"));
         assert!(error("seed=3").contains("empty fault"));
         assert!(error("imm-over,,imm-wrap").contains("empty fault"));
         assert!(error("imm-ower").contains("did you mean `imm-over`"));
         assert!(error("register-late").contains("MS from 0 to 86400000"));
-        assert!(error("imm-split=0").contains("from 1 to 500"));
+        assert!(error("register-late").contains("needs a value"));
+        for (name, range, given) in [
+            ("imm-split", "PIECES, a number from 1 to 500", "0"),
+            ("keepalive-flood", "COUNT, a number from 1 to 500", "2000"),
+            ("stall", "MS, a number from 0 to 86400000", "-1"),
+            ("message-length", "BYTES, a number from 0 to 64", "4294967296"),
+            ("opcode", "OPCODE, a number from 0 to 65535", ""),
+        ] {
+            let expected = format!("`{name}` needs {range}, not `{given}`");
+            assert_eq!(error(&format!("{name}={given}")), expected);
+        }
         assert!(error("imm-over=3").contains("takes no value"));
         assert!(error("imm-over@0").contains("invalid position"));
         assert!(error("imm-over@2/3").contains("invalid position"));
@@ -241,5 +271,6 @@ mod tests {
             assert!(help.contains(name));
             assert_eq!(names.iter().filter(|other| other == &name).count(), 1, "{name}");
         }
+        assert!(help.contains("; COUNT from 1 to 500\n"), "{help}");
     }
 }

@@ -20,6 +20,8 @@ pub struct Context {
     pub(super) transcript: Transcript,
     /// The client fails without faults too, so its failure with faults shows nothing.
     pub(super) unserved: bool,
+    /// Why the client could not be started.
+    pub(super) not_started: Option<String>,
 }
 
 impl Context {
@@ -94,6 +96,10 @@ impl Context {
             .map_err(|error| Finding::not_run(format!("no server: {error}")))?;
         let ended = self.subject.run(self.device, addr, self.patience).await;
         drop(server);
+        if let Ended::NotStarted(why) = &ended {
+            self.not_started = Some(why.clone());
+            return Err(Finding::failed(why.clone()));
+        }
         if witnesses.connections() == 0 && faults.as_ref().is_none_or(|faults| faults.happened() == 0) {
             return Err(Finding::failed(format!("the client did not connect; {ended}")));
         }

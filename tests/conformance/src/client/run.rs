@@ -25,11 +25,14 @@ pub struct Options {
 }
 
 /// Runs `cases`, and passes each record to `report` as soon as it exists.
+///
+/// # Errors
+/// A text for people, if no case was run because the client cannot be started.
 pub async fn run(
     cases: impl IntoIterator<Item = &'static Case<Context>>,
     options: &Options,
     mut report: impl FnMut(&Record),
-) -> Vec<Record> {
+) -> Result<Vec<Record>, String> {
     let mut records = Vec::new();
     let mut unserved = false;
     let mut patience = options.patience;
@@ -42,9 +45,13 @@ pub async fn run(
             patience: if honest { HONEST_PATIENCE * patience } else { patience },
             transcript: Transcript::default(),
             unserved,
+            not_started: None,
         };
         let start = Instant::now();
         let result = (case.run)(&mut context).await;
+        if let Some(why) = context.not_started.filter(|_| records.is_empty()) {
+            return Err(why);
+        }
         let record = Record::new(case, result.into(), context.transcript.lines(), start.elapsed());
         match record.verdict {
             Verdict::Failed(_) if honest => unserved = true,
@@ -54,7 +61,7 @@ pub async fn run(
         report(&record);
         records.push(record);
     }
-    records
+    Ok(records)
 }
 
 /// The case without faults, the first.

@@ -34,6 +34,8 @@ pub enum Ended {
     Crashed(String),
     /// It did not end within the limit.
     Hung,
+    /// It could not be started: which program, and why.
+    NotStarted(String),
 }
 
 impl Subject {
@@ -56,12 +58,12 @@ async fn command(args: &[String], device: DeviceKind, addr: SocketAddr, limit: D
     let url = format!("{}://{addr}", device.scheme());
     let mut args =
         args.iter().map(|arg| arg.replace("{host}", &host).replace("{port}", &port).replace("{url}", &url));
-    let Some(program) = args.next() else { return Ended::Error("no command".to_owned()) };
-    let mut command = Command::new(program);
+    let Some(program) = args.next() else { return Ended::NotStarted("no command is given".to_owned()) };
+    let mut command = Command::new(&program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let output = match timeout(limit, command.output()).await {
         Err(_) => return Ended::Hung,
-        Ok(Err(error)) => return Ended::Error(format!("cannot be started: {error}")),
+        Ok(Err(error)) => return Ended::NotStarted(format!("cannot start `{program}`: {error}")),
         Ok(Ok(output)) => output,
     };
     let printed = [output.stdout, output.stderr].concat();
@@ -82,6 +84,7 @@ impl fmt::Display for Ended {
             Self::Error(text) => write!(f, "the client failed: {text}"),
             Self::Crashed(text) => write!(f, "the client crashed: {text}"),
             Self::Hung => f.write_str("the client hung"),
+            Self::NotStarted(text) => f.write_str(text),
         }
     }
 }

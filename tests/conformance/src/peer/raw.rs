@@ -121,7 +121,10 @@ impl Peer {
         self.note(&format!("<- connection manager: {event:?}"));
         match event {
             CmEvent::Established => Ok(()),
-            event => Err(Finding::failed(format!("no connection: {event:?}"))),
+            event => {
+                let (peer, kind) = (self.device.peer_addr(), self.device.device().kind);
+                Err(TransportError::never_connected(event, peer, kind).into())
+            }
         }
     }
 

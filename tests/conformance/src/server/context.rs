@@ -123,9 +123,19 @@ impl Context {
         self.session_with_window(WINDOW).await
     }
 
+    /// A session on the connection of this raw peer, as [`session`](Self::session) makes it.
+    pub(super) async fn session_of(&mut self, peer: Peer) -> Result<Session, Finding> {
+        self.ready(Session::new(peer, WINDOW)?).await
+    }
+
     /// As [`session`](Self::session), with a window of this length.
     pub(super) async fn session_with_window(&mut self, len: u32) -> Result<Session, Finding> {
-        let mut session = Session::new(self.peer().await?, len)?;
+        let session = Session::new(self.peer().await?, len)?;
+        self.ready(session).await
+    }
+
+    /// Exchanges windows, and logs in if the server asks for that.
+    async fn ready(&mut self, mut session: Session) -> Result<Session, Finding> {
         session.handshake().await?;
         self.log_in(&mut session).await?;
         Ok(session)

@@ -10,7 +10,6 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
 use super::{Context, Target};
-use crate::peer::Finding;
 
 /// A running server, started by a shell command.
 #[derive(Debug)]
@@ -45,16 +44,11 @@ impl Spawned {
             if let Some(death) = spawned.death() {
                 return Err(format!("`{command}` {death} before it accepted connections"));
             }
-            // Only a connection shows from outside that it has started. Not its login: if that is refused, waiting does not help.
+            // Only a connection shows from outside that it has started. The cases judge what the server does on it.
             let mut context = Context::new(target.clone(), patience);
-            let connected = async {
-                let mut session = context.silent_session().await?;
-                session.handshake().await?;
-                Ok::<_, Finding>(session)
-            };
-            match connected.await {
-                Ok(mut session) => {
-                    session.peer.disconnect();
+            match context.peer().await {
+                Ok(mut peer) => {
+                    peer.disconnect();
                     if let Some(death) = spawned.death() {
                         return Err(format!("`{command}` {death}, and another server answers at {target}"));
                     }

@@ -7,7 +7,7 @@ use redis_protocol::resp2::types::OwnedFrame;
 use tokio::time::{Instant, timeout};
 
 use super::{Context, Spawned, Target};
-use crate::peer::{Finding, Transcript, request};
+use crate::peer::{Finding, Peer, Transcript, request};
 use crate::{Case, Record, Verdict};
 
 /// Which server is tested, and how.
@@ -27,8 +27,8 @@ pub struct Options {
 
 /// Runs `cases`, and passes each record to `report` as soon as it exists.
 ///
-/// After each case the server must still serve a client that was connected before it, and a new one. Once the server
-/// cannot be started again, the rest is not run.
+/// After each case the server must still serve a client that was connected before it, and a new one. The rest is not run once
+/// the server cannot be started again, or does not serve the client that connects before a case.
 ///
 /// # Errors
 /// A text for people, if no case was run because the server cannot be started, or accepts no connection.
@@ -104,10 +104,13 @@ impl<'a> Runner<'a> {
             .await?;
             self.server = Some(server);
         }
-        let target = &self.options.target;
-        let peer = self.context.peer().await;
-        peer.map_err(|finding| format!("cannot connect to {target}: {finding}"))?.disconnect();
+        self.connect().await?.disconnect();
         self.check_login().await
+    }
+
+    async fn connect(&mut self) -> Result<Peer, String> {
+        let target = &self.options.target;
+        self.context.peer().await.map_err(|finding| format!("cannot connect to {target}: {finding}"))
     }
 
     /// Fails if the server refuses the login, or asks for one and there is none. The cases test everything else.
@@ -146,9 +149,11 @@ impl<'a> Runner<'a> {
             );
         }
         if self.context.bystander.is_none() {
-            let target = &self.options.target;
-            let connected = self.context.session().await;
-            let bystander = connected.map_err(|finding| format!("cannot connect to {target}: {finding}"))?;
+            let peer = self.connect().await?;
+            let session = self.context.session_of(peer).await;
+            let bystander = session.map_err(|finding| {
+                format!("the server does not serve the connection before the case: {finding}")
+            })?;
             self.context.bystander = Some(bystander);
         }
         Ok(())

@@ -74,8 +74,7 @@ async fn test_client(args: &ClientArgs) -> Result<ExitCode, String> {
     };
     let known = known(&args.report, &client::CASES.iter().map(|case| case.id).collect::<Vec<_>>())?;
     let run = async |report: &mut dyn FnMut(&Record)| {
-        client::run(cases.iter().copied(), &options, report).await;
-        Ok(())
+        client::run(cases.iter().copied(), &options, report).await.map(drop)
     };
     test(&args.command.join(" "), &cases, &known, &table, &args.report, run).await
 }
@@ -121,7 +120,13 @@ fn select<C>(
 ) -> Result<Vec<&'static Case<C>>, String> {
     let wanted = |case: &&Case<C>| only.is_empty() || only.iter().any(|name| case.id.contains(name.as_str()));
     let cases: Vec<_> = cases.filter(wanted).collect();
-    if cases.is_empty() { Err(format!("no case is called {only:?}: see --list")) } else { Ok(cases) }
+    if cases.is_empty() {
+        let names = only.join("` or `");
+        return Err(format!(
+            "no case has `{names}` in its name: see --list, and give --only once for each name"
+        ));
+    }
+    Ok(cases)
 }
 
 fn table<C>(cases: &[&Case<C>]) -> Table {
