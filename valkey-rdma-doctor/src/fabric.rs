@@ -21,6 +21,10 @@ mod run;
 mod service;
 mod session;
 mod size;
+#[cfg_attr(
+    not(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "x86", target_arch = "x86_64")),
+    path = "fabric/system_calls/uncounted.rs"
+)]
 mod system_calls;
 mod table;
 mod tcp;

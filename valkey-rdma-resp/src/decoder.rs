@@ -17,8 +17,9 @@ use crate::value::Value;
 pub const MAX_DEPTH: usize = 128;
 /// The longest line accepted, in bytes: a status, an error, a number, a length. Valkey's own lines stay below 64 KiB.
 pub const MAX_LINE: usize = 1024 * 1024;
-/// The largest string accepted, in bytes. Valkey's limit, `proto-max-bulk-len`, is 512 MiB by default.
-pub const MAX_STRING: u64 = 16 * 1024 * 1024 * 1024;
+/// The largest string accepted, in bytes: 16 GiB, or 1 GiB where addresses have 32 bits and no buffer can have 2 GiB.
+/// Valkey's limit, `proto-max-bulk-len`, is 512 MiB by default.
+pub const MAX_STRING: u64 = if usize::BITS < 64 { 1 << 30 } else { 16 << 30 };
 /// The most members of one aggregate accepted, as in Valkey's own parser.
 pub const MAX_MEMBERS: u64 = i32::MAX as u64;
 

@@ -38,4 +38,5 @@ mod turns;
 pub use self::listener::{Incoming, Listener};
 pub use self::reactor::Reactor;
 pub use self::stream::Stream;
+#[cfg(target_os = "linux")]
 pub(crate) use self::stream::as_io_error;

@@ -5,6 +5,9 @@
 //! runs anywhere (cargo feature `emulated`). Nothing above the device can tell which one it has, except by [asking](Stream::info). How a connection
 //! waits for its device is a [choice](Polling) per connection.
 //!
+//! Kernel verbs and [`bridge`] need Linux. Without default features, the crate also compiles for macOS: byte streams over TCP,
+//! and the emulated device. No test of ours has run there.
+//!
 //! ```
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //! use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream};
@@ -43,8 +46,17 @@
     )
 )]
 
+#[cfg(not(unix))]
+compile_error!("this crate needs Linux, or, without its default features, macOS");
+#[cfg(all(unix, feature = "verbs", not(target_os = "linux")))]
+compile_error!(
+    "RDMA needs Linux. On macOS there is TCP only: write `default-features = false` for each crate of this project that \
+     you depend on."
+);
+
 mod any_stream;
 pub mod blocking;
+#[cfg(target_os = "linux")]
 pub mod bridge;
 mod buffer_pool;
 mod config;

@@ -1,5 +1,6 @@
 //! Asks nodes for the slot map, and chooses among their answers.
 
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,9 +26,9 @@ const OTHER_ANSWERS: Duration = Duration::from_millis(100);
 pub(super) struct Report {
     pub(super) view: View,
     /// The highest configuration epoch that the node has heard of: it grows with every failover and every slot moved.
-    epoch: i64,
+    pub(super) epoch: i64,
     /// The availability zones of nodes, by their id; asked for only if they matter.
-    pub(super) zones: Vec<(String, Arc<str>)>,
+    pub(super) zones: HashMap<String, Arc<str>>,
 }
 
 /// Asks nodes, some at a time and in this order, until one knows the cluster. Of several answers, the one with the most
@@ -146,7 +147,7 @@ fn current_epoch(info: &str) -> Option<i64> {
 }
 
 /// The availability zones in a reply to CLUSTER SHARDS, by node id.
-fn read_zones(shards: &Value) -> Vec<(String, Arc<str>)> {
+fn read_zones(shards: &Value) -> HashMap<String, Arc<str>> {
     let nodes = shards.as_slice().into_iter().flatten().filter_map(|shard| field(shard, "nodes")?.as_slice());
     let zone = |node: &Value| {
         let zone = field(node, "availability-zone")?.as_str().filter(|zone| !zone.is_empty())?;

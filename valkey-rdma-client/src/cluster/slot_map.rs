@@ -81,7 +81,13 @@ impl SlotMap {
         });
         let mut owners = self.owners.clone();
         if let Some(owner) = owners.get_mut(usize::from(slot)) {
-            *owner = u16::try_from(shard).unwrap_or(NONE);
+            let former = std::mem::replace(owner, u16::try_from(shard).unwrap_or(NONE));
+            // A shard leaves with its last slot, as in the reports of nodes: no number of patches makes the map grow for ever.
+            if former != NONE && !owners.contains(&former) {
+                shards.swap_remove(usize::from(former));
+                let last = u16::try_from(shards.len()).unwrap_or(NONE);
+                owners.iter_mut().filter(|owner| **owner == last).for_each(|owner| *owner = former);
+            }
         }
         Self { owners, shards }
     }

@@ -1,11 +1,16 @@
 //! [`View`]: what one node says of the slots, read from its reply to CLUSTER SLOTS.
 
+use std::collections::HashMap;
+
 use valkey_rdma_resp::Value;
 
 use super::address::NodeAddress;
 
 /// Number of slots in a cluster.
 pub(super) const SLOTS: usize = 16_384;
+/// The most nodes of one shard that are accepted. Reads look at each of them, and Valkey recommends at most about this many
+/// for a whole cluster.
+const MAX_NODES: usize = 1000;
 
 /// The slots and their nodes, as one node knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +46,12 @@ impl View {
     /// Source: valkey.io/commands/cluster-slots.
     pub(super) fn read(reply: &Value, answering: &NodeAddress) -> Result<Self, String> {
         let entries = reply.as_slice().ok_or_else(|| reply.describe())?;
+        if entries.len() > SLOTS {
+            return Err(format!("{} ranges, for {SLOTS} slots", entries.len()));
+        }
         let mut view = Self::default();
+        // By the address of the primary.
+        let mut shards: HashMap<NodeAddress, usize> = HashMap::new();
         for entry in entries {
             let fields = entry.as_slice().ok_or_else(|| format!("{} as a range", entry.describe()))?;
             let slot = |at: usize| {
@@ -53,7 +63,13 @@ impl View {
             if first > last {
                 return Err(format!("the range {first} to {last}"));
             }
-            let mut nodes = Vec::with_capacity(fields.len().saturating_sub(2));
+            let count = fields.len().saturating_sub(2);
+            if count > MAX_NODES {
+                return Err(format!(
+                    "{count} nodes for slots {first} to {last}, where at most {MAX_NODES} are accepted"
+                ));
+            }
+            let mut nodes = Vec::with_capacity(count);
             for (at, field) in fields.iter().enumerate().skip(2) {
                 match ViewNode::read(field, answering)? {
                     Some(node) => nodes.push(node),
@@ -62,16 +78,11 @@ impl View {
                     None => {}
                 }
             }
-            if nodes.is_empty() {
-                continue;
+            let Some(primary) = nodes.first() else { continue };
+            let shard = *shards.entry(primary.address.clone()).or_insert(view.shards.len());
+            if shard == view.shards.len() {
+                view.shards.push(nodes);
             }
-            let shard = match view.shards.iter().rposition(|known| known[0].address == nodes[0].address) {
-                Some(known) => known,
-                None => {
-                    view.shards.push(nodes);
-                    view.shards.len() - 1
-                }
-            };
             view.ranges.push(SlotRange { first, last, shard });
         }
         view.ranges.sort_unstable_by_key(|range| range.first);
@@ -181,5 +192,21 @@ mod tests {
         let not_an_array = View::read(&text("PONG"), &NodeAddress::new("seed", 7)).expect_err("nonsense");
         assert!(not_an_array.contains("string"), "{not_an_array}");
         assert_eq!(read([]).expect("an empty cluster").covered(), 0);
+    }
+
+    #[test]
+    fn more_than_a_cluster_can_have_is_refused_before_it_is_read() {
+        // As many primaries as slots are a cluster still.
+        let one_each = (0..16_384).map(|slot| range(slot, slot, [node(&format!("host-{slot}"), 1)]));
+        let view = read(one_each).expect("a map");
+        assert_eq!((view.shards.len(), view.covered()), (SLOTS, SLOTS));
+        // A node that is not one shows that no entry was looked at.
+        let ranges = (0..=16_384).map(|_| Value::Int(0));
+        assert_eq!(read(ranges), Err("16385 ranges, for 16384 slots".to_owned()));
+
+        let nodes = |count: i64| (0..count).map(|at| node("a", at)).collect::<Vec<_>>();
+        assert_eq!(read([range(0, 9, nodes(1000))]).expect("a map").shards[0].len(), 1000);
+        let crowded = read([range(0, 9, nodes(1001))]);
+        assert_eq!(crowded, Err("1001 nodes for slots 0 to 9, where at most 1000 are accepted".to_owned()));
     }
 }

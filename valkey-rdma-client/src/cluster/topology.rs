@@ -1,6 +1,6 @@
 //! [`Topology`]: the current slot map and the nodes, replaced by what the cluster says.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::{ArcSwap, Guard};
@@ -110,6 +110,9 @@ impl Topology {
         let mut known = lock(&self.known);
         if known.view.as_ref() == Some(&view) && !(known.patched && self.has_dead_primary()) {
             // Nothing is newer than the patches that the current map has.
+            let strays = known.take_strays(&self.map.load());
+            drop(known);
+            self.part_with(strays);
             return false;
         }
         known.patched = false;
@@ -122,7 +125,7 @@ impl Topology {
                     .or_else(|| old.remove(&member.address))
                     .unwrap_or_else(|| self.make(&member.address));
                 let id = member.id.as_ref();
-                let zone = zones.iter().find(|(of, _)| Some(of) == id).map(|(_, zone)| zone.clone());
+                let zone = id.and_then(|id| zones.get(id)).cloned();
                 let zone = zone.or_else(|| node.zone());
                 node.set_facts(Facts { id: id.cloned(), zone, port_assumed: member.port_assumed });
                 known.nodes.insert(member.address.clone(), node.clone());
@@ -138,17 +141,21 @@ impl Topology {
         let before = self.map.swap(Arc::new(map));
         drop(known);
         self.report_primaries(&before);
-        // Nodes that left: commands in flight keep their connection until their replies come.
-        for node in old.into_values() {
+        self.part_with(old.into_values());
+        self.disconnect_seeds();
+        self.version.send_modify(|version| *version += 1);
+        true
+    }
+
+    /// Nodes that left: commands in flight keep their connection until their replies come.
+    fn part_with(&self, nodes: impl IntoIterator<Item = Arc<Node>>) {
+        for node in nodes {
             if let (Some(departed), Some(client)) = (&self.departed, node.live()) {
                 // The watch ends with the client.
                 let _ended = departed.send((node.clone(), client));
             }
             node.disconnect();
         }
-        self.disconnect_seeds();
-        self.version.send_modify(|version| *version += 1);
-        true
     }
 
     /// Patches one slot, as MOVED says. Returns the node.
@@ -220,9 +227,84 @@ impl Topology {
     }
 }
 
+impl Known {
+    /// Takes out the nodes that only redirections have named: a node that always names others would have us keep them all.
+    fn take_strays(&mut self, map: &SlotMap) -> Vec<Arc<Node>> {
+        let view = self.view.iter().flat_map(|view| view.shards.iter().flatten()).map(|node| &node.address);
+        let mapped = map.nodes();
+        let named: HashSet<_> = view.chain(mapped.iter().map(|node| node.address())).collect();
+        self.nodes.extract_if(|address, _| !named.contains(address)).map(|(_, node)| node).collect()
+    }
+}
+
 /// The addresses of the primaries, sorted.
 fn primaries(map: &SlotMap) -> Vec<NodeAddress> {
     let mut primaries: Vec<_> = map.shards().iter().map(|shard| shard.primary.address().clone()).collect();
     primaries.sort_unstable();
     primaries
+}
+
+#[cfg(test)]
+mod tests {
+    use valkey_rdma_resp::Value;
+
+    use super::super::ports::PortRules;
+    use super::super::slots_reply::SLOTS;
+    use super::*;
+    use crate::config::Config;
+    use crate::home::Home;
+
+    fn topology() -> Topology {
+        let settings = DialSettings {
+            rules: PortRules { template: "valkey://seed:1".parse().expect("a URL"), map: None },
+            config: Config::default(),
+            backoff: Default::default(),
+            events: NodeEventHub::new(),
+            reached: watch::Sender::default(),
+            home: Home::here(),
+        };
+        Topology::new(Arc::new(settings), Vec::new(), None)
+    }
+
+    /// All slots at one node.
+    fn report() -> Report {
+        let address = vec![Value::Bulk("a".into()), Value::Int(1)];
+        let range = vec![Value::Int(0), Value::Int(SLOTS as i64 - 1), Value::Array(address)];
+        let reply = Value::Array(vec![Value::Array(range)]);
+        let view = View::read(&reply, &NodeAddress::new("seed", 1)).expect("a map");
+        Report { view, epoch: 0, zones: HashMap::new() }
+    }
+
+    #[tokio::test]
+    async fn nodes_that_only_ask_has_named_are_forgotten_with_the_next_map() {
+        let topology = topology();
+        assert!(topology.install(report()));
+        for port in 1..=100 {
+            topology.node(&NodeAddress::new("stray", port));
+        }
+        let kept = topology.moved(7, &NodeAddress::new("moved", 1));
+        assert!(!topology.install(report()), "nothing new");
+        let mut left: Vec<_> = topology.every_node().iter().map(|node| node.name().to_string()).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["a:1", "moved:1"]);
+        assert!(topology.map().is_primary_of(7, &kept), "the patch stays");
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_moves_for_ever_leaves_no_nodes_behind() {
+        let topology = topology();
+        assert!(topology.install(report()));
+        let first = NodeAddress::new("a", 1);
+        for port in 1..=100 {
+            topology.moved(7, &NodeAddress::new("stray", port));
+            topology.moved(7, &first);
+            topology.moved(7, &NodeAddress::new("another", port));
+        }
+        let primaries: Vec<_> = primaries(&topology.map()).iter().map(ToString::to_string).collect();
+        assert_eq!(primaries, ["a:1", "another:100"]);
+        assert!(!topology.install(report()), "nothing new");
+        assert_eq!(topology.every_node().len(), 2);
+        assert!(topology.map().is_complete());
+        assert_eq!(topology.map().slots_of(&first).count(), SLOTS - 1);
+    }
 }

@@ -149,6 +149,20 @@ fn a_line_without_end_is_given_up() {
 }
 
 #[test]
+fn a_longest_string_is_waited_for_and_a_longer_one_refused() {
+    for kind in ["$", "!", "="] {
+        let waits = decode(Protocol::Resp3, format!("{kind}{MAX_STRING}\r\n").as_bytes());
+        assert_eq!(waits, Ok(Vec::new()), "{kind}");
+        // With 32 bits, the second is beyond the largest address once its end is added.
+        for longer in [MAX_STRING + 1, u64::from(u32::MAX).max(MAX_STRING + 1)] {
+            let refused = decode(Protocol::Resp3, format!("{kind}{longer}\r\n").as_bytes());
+            let expected = ProtocolError::bad_length(longer.to_string().as_bytes(), MAX_STRING);
+            assert_eq!(refused, Err(expected), "{kind}");
+        }
+    }
+}
+
+#[test]
 fn nesting_is_bounded() {
     let deepest = [b"*1\r\n".repeat(MAX_DEPTH), b":1\r\n".to_vec()].concat();
     let value = decode(Protocol::Resp3, &deepest).expect("allowed").remove(0);
@@ -166,7 +180,7 @@ fn nesting_is_bounded() {
 #[test]
 fn announcements_set_aside_a_bounded_amount() {
     let mut decoder = Decoder::new(Protocol::Resp3);
-    decoder.room().extend_from_slice(b"$8589934592\r\n");
+    decoder.room().extend_from_slice(format!("${MAX_STRING}\r\n").as_bytes());
     assert_eq!(decoder.next(), Ok(None));
     let room = decoder.room();
     assert!(room.capacity() <= MAX_AHEAD + READ_ROOM, "{}", room.capacity());

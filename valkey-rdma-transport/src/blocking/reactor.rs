@@ -122,6 +122,7 @@ impl Reactor {
     }
 
     /// Starts a task, which the background thread runs.
+    #[cfg(target_os = "linux")]
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let guest = self.guest();
         self.handle().spawn(async move {

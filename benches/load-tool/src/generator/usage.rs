@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 /// What a thread has used of the machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,13 +20,11 @@ impl Usage {
     /// That of this thread so far.
     pub(super) fn of_this_thread() -> Usage {
         let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return Usage::default() };
-        let time = |time: nix::sys::time::TimeVal| {
-            Duration::new(time.tv_sec().unsigned_abs(), time.tv_usec().unsigned_abs() as u32 * 1000)
-        };
+        let time = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());
         Usage {
             user: time(usage.user_time()),
             system: time(usage.system_time()),
-            sleeps: usage.voluntary_context_switches().unsigned_abs(),
+            sleeps: u64::try_from(usage.voluntary_context_switches()).unwrap_or(0),
         }
     }
 

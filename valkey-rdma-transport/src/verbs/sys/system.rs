@@ -5,6 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::ptr::NonNull;
 
+use rustix::process::{Resource, getrlimit};
+
 use super::outcome::{non_null, or_errno};
 
 pub(super) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
@@ -72,17 +74,10 @@ pub(in crate::verbs) fn wait_readable(
 
 /// The soft limit on locked memory in bytes, if there is one.
 pub(in crate::verbs) fn memlock_limit() -> Option<u64> {
-    soft_limit(libc::RLIMIT_MEMLOCK)
+    getrlimit(Resource::Memlock).current
 }
 
 /// The soft limit on open descriptors, if there is one.
 pub(in crate::verbs) fn descriptor_limit() -> Option<u64> {
-    soft_limit(libc::RLIMIT_NOFILE)
-}
-
-fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is ours to write.
-    or_errno(unsafe { libc::getrlimit(resource, &mut limit) }).ok()?;
-    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    getrlimit(Resource::Nofile).current
 }
