@@ -62,7 +62,7 @@ impl Reporter {
         self.monitor.accepted()
     }
 
-    /// Once for each connection.
+    /// Counts and logs the first error of a connection.
     pub(crate) fn report(&self, error: &ConnectionError) {
         let cause = match error {
             ConnectionError::Stream(error) if error.kind() == io::ErrorKind::InvalidData => {

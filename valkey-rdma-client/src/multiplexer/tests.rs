@@ -16,6 +16,7 @@ use crate::events::ConnectionEvent;
 use crate::multiplexer::driver::MAX_BATCHES_IN_FLIGHT;
 use crate::resp::Command;
 
+mod another;
 mod closing;
 mod deadlines;
 mod reconnecting;

@@ -12,8 +12,8 @@ use crate::error::ConnectCause;
 
 /// Asks all Sentinels at once. Returns the addresses that they report, the one with the most votes first.
 ///
-/// Returns as soon as most of them agree, unless it is to hear `all`: soon after a failover most may report the old primary. One
-/// that is dead reports nothing, and is not waited for.
+/// Returns as soon as most of them agree, unless it is to hear `all`: soon after a failover most may report the old primary. After
+/// the first answer it waits for [`PATIENCE`] at most, because one that is dead reports nothing.
 ///
 /// # Errors
 /// [`ConnectCause::NoSentinel`] if none answers, [`ConnectCause::UnknownService`] if none knows a primary.
