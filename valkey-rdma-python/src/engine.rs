@@ -152,14 +152,15 @@ impl Engine {
         Ok(counted.into_iter().collect::<Result<_, _>>()?)
     }
 
-    /// Sends a command for each key, whose reply is a number: of EXISTS, of UNLINK. True where it is not 0.
+    /// Sends a command for each key, whose reply is a number: of EXISTS, of UNLINK. True where it is not 0. An UNLINK that may have run is
+    /// not sent again: another client may have set the key since.
     pub(crate) async fn count_each(
         self: Arc<Self>,
         name: &'static str,
         keys: Vec<Bytes>,
         limit: Option<Duration>,
     ) -> Result<PerKey<bool>, Failure> {
-        let commands = keys.iter().map(|key| Command::new(name).arg(key).idempotent()).collect();
+        let commands = keys.iter().map(|key| Command::new(name).arg(key)).collect();
         let replies = self.pipeline(commands, limit).await?;
         let found = |value: Value| value.as_int().is_some_and(|count| count > 0);
         Ok(replies.into_iter().map(|reply| reply.map(found)).collect())

@@ -53,6 +53,10 @@ class Proxy:
                 client.sendall(answer)
 
 
+def lose_once(proxy):
+    proxy.lose = b"nothing more"
+
+
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_a_store_that_may_have_run_is_not_sent_again(own_mock, comes_back):
     other = Client(own_mock.tcp)
@@ -76,7 +80,7 @@ def test_a_store_that_may_have_run_is_not_sent_again(own_mock, comes_back):
 def test_a_load_is_sent_again(own_mock):
     with Client(own_mock.tcp) as other:
         other.command("SET", "older", "value")
-        proxy = Proxy(own_mock.tcp, b"older", lambda proxy: setattr(proxy, "lose", b"nothing more"))
+        proxy = Proxy(own_mock.tcp, b"older", lose_once)
         with Client(proxy.url) as client:
             buffer = bytearray(5)
             assert client.get_into("older", buffer) == 5
@@ -86,6 +90,32 @@ def test_a_load_is_sent_again(own_mock):
         with Client(proxy.url, retries=0) as client, pytest.raises(valkey_rdma.LostError):
             client.get_into("older", buffer)
         proxy.stop()
+
+
+def test_a_deletion_that_may_have_run_is_not_sent_again(own_mock):
+    with Client(own_mock.tcp) as other:
+        other.command("SET", "k", "older")
+
+        def meanwhile(proxy):
+            other.command("SET", "k", "newer")
+            lose_once(proxy)
+
+        proxy = Proxy(own_mock.tcp, b"UNLINK", meanwhile)
+        with Client(proxy.url) as client, pytest.raises(valkey_rdma.LostError) as raised:
+            client.delete_many(["k"])
+        assert raised.value.fate == "may-have-run"
+        assert (other.command("GET", "k"), proxy.lost) == (b"newer", 1)
+        proxy.stop()
+
+
+def test_a_look_for_keys_is_sent_again(own_mock):
+    with Client(own_mock.tcp) as other:
+        other.command("SET", "k", "value")
+    proxy = Proxy(own_mock.tcp, b"EXISTS", lose_once)
+    with Client(proxy.url) as client:
+        assert client.exists_many(["k", "none"]) == [True, False]
+        assert proxy.lost == 1
+    proxy.stop()
 
 
 def test_lanes_that_a_restart_has_closed_are_replaced(own_mock, own_url):

@@ -58,7 +58,8 @@ class RefusedError(Error, ValueError):
 
 
 class ClusterError(Error):
-    """The cluster cannot run the command now: no node serves the slot of its key, or the nodes do not agree. It did not run."""
+    """The cluster cannot run the command now: no node serves the slot of its key, or the nodes do not agree. It did not run. If only some
+    parts of a command on several nodes failed, the others may have run, and ``fate`` is ``"may-have-run"``."""
 
 
 class UnexpectedReplyError(Error):
