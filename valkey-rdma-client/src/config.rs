@@ -125,9 +125,9 @@ impl Config {
     ///
     /// On TCP the kernel of the server's machine answers the probes, also for a server process that is frozen. Commands end by their own
     /// limits then. What waits without one is ended with [`LostCause::Silent`](crate::LostCause::Silent) when the server leaves a PING
-    /// unanswered for this long (at least 1 s): a call that blocks, when it has waited for half of this, is asked about on the shared
-    /// connection, or on a new one if that is lost; one PING is for all calls of a client that block; a [`Subscriber`](crate::Subscriber) that hears nothing asks on its own, after half of this to
-    /// all of it.
+    /// unanswered for this long (at least 1 s). When a blocking call has waited for half of this limit, the client sends a PING on the
+    /// shared connection, or on a new one if that is lost. One PING is for all blocking calls of a client. A
+    /// [`Subscriber`](crate::Subscriber) that receives nothing sends its own, after half of this limit to all of it.
     ///
     /// Valkey 8.0-rc1 sends no keepalives over RDMA: use `None` with it.
     ///

@@ -55,7 +55,7 @@ pub enum Error {
     /// The connection ended before the reply arrived.
     #[error(transparent)]
     Lost(#[from] LostConnection),
-    /// The command timed out. The connection is kept, and a late reply is discarded.
+    /// The command timed out. A shared connection is kept, and a late reply is discarded. A [`Dedicated`](crate::Dedicated) connection is closed.
     #[error(transparent)]
     TimedOut(#[from] TimedOut),
     /// A transaction was not executed. None of its commands ran, unless the text says otherwise.

@@ -1,6 +1,6 @@
 //! The wire protocol of Valkey over RDMA and its connection state machine, without I/O.
 //!
-//! Valkey 8.1 and later can carry RESP over RDMA. Each side offers the other a window of its memory. The other side
+//! Valkey 8.0 and later can carry RESP over RDMA. Each side offers the other a window of its memory. The other side
 //! writes bytes into it with RDMA WRITE and announces their number. When the window is full, its owner offers another
 //! one. This crate implements that protocol and nothing else: it opens no socket, reads no clock, holds no pointer and
 //! copies no payload. Its inputs are `handle_*` calls, its outputs `poll_*` calls.
