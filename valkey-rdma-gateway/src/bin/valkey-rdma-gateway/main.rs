@@ -23,6 +23,9 @@ use valkey_rdma_program::{Style, complain, parse};
 ///
 /// Prints `ready <where>` for each listener. SIGHUP reads the configuration and password files again, without dropping connections. SIGTERM and
 /// Ctrl-C stop it after the replies to the commands it has passed on. Logs go to standard error; RUST_LOG sets the level (default: info).
+///
+/// Exit status: 0 after SIGTERM or Ctrl-C, 1 if it cannot start, has no listener left, or `top` fails, 2 if the configuration or a flag is
+/// wrong.
 #[derive(Parser)]
 #[command(
     name = "valkey-rdma-gateway",
@@ -75,7 +78,7 @@ struct Options {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "cluster", "user", "password_file", "share", "metrics", "offline_ms"])]
     config: Option<PathBuf>,
 
-    /// Check the configuration and exit
+    /// Check the configuration and exit: with status 0 if it is valid, 2 if not
     #[arg(long)]
     check: bool,
 
