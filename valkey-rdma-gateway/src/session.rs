@@ -299,6 +299,14 @@ impl Session {
         Closed
     }
 
+    /// Runs a command on the shared connection for scripts, or on that for other commands. Nothing may be in flight.
+    async fn pass_on(&mut self, is_script: bool, command: &[u8]) -> Result<(), Closed> {
+        let shared = self.route.pool.shared_for(is_script, &self.identity);
+        let reply = self.ask(&shared, command).await?;
+        self.out.put_shared(&reply);
+        Ok(())
+    }
+
     /// Sends a command to a shared connection and returns its reply. Nothing may be in flight.
     async fn ask(&mut self, shared: &Attached, command: &[u8]) -> Result<Bytes, Closed> {
         shared.submit(&self.client.inbox, command, 1, Instant::now());

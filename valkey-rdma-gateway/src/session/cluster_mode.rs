@@ -213,14 +213,6 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a command on shared connections, after all that came before.
-    async fn pass_on(&mut self, is_script: bool, command: &Bytes) -> Result<(), Closed> {
-        let shared = self.route.pool.shared_for(is_script, &self.identity);
-        let reply = self.ask(&shared, command).await?;
-        self.out.put_shared(&reply);
-        Ok(())
-    }
-
     /// Runs a command that blocks, or ends what blocks others.
     async fn run_alone(&mut self, command: &Bytes) -> Result<(), Closed> {
         let mut line = words(command);
