@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
 use crate::core::Core;
+use crate::last_replies;
 use crate::listen::{Accepted, Bound};
 use crate::pipe;
 use crate::route::{Route, Share};
@@ -56,7 +57,7 @@ pub(crate) async fn accept(
                 () = close.cancelled() => return,
                 permit = core.refusing.clone().acquire_owned() => permit,
             };
-            sessions.spawn(held(permit, refuse(accepted)));
+            sessions.spawn(held(permit, refuse(accepted, core)));
             continue;
         }
         metrics.accepted.add(1);
@@ -87,12 +88,17 @@ fn report_refusal(core: &Core, peer: &str) {
     warn!(peer, most, unlogged, "max number of clients reached: a client was refused; {advice}");
 }
 
-/// Says that there are too many clients, and closes.
-async fn refuse(mut accepted: Accepted) {
+/// Replies that there are too many clients, and closes.
+async fn refuse(mut accepted: Accepted, core: Arc<Core>) {
     let refusal = async {
         // The client may be gone already.
         let _ = accepted.stream.write_all(b"-ERR max number of clients reached\r\n").await;
-        let _ = accepted.stream.shutdown().await;
+        // Clients that do not end their side must not hold up the listeners: they leave one permit for the next client.
+        if core.refusing.available_permits() > 0 {
+            last_replies::deliver(&mut accepted.stream).await;
+        } else {
+            let _ = accepted.stream.shutdown().await;
+        }
     };
     let _ = timeout(REFUSAL, refusal).await;
 }

@@ -1,7 +1,7 @@
 //! [`Core`]: what all clients and connections of a gateway share.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Semaphore;
@@ -12,6 +12,7 @@ use crate::limits::Limits;
 use crate::refusal_log::RefusalLog;
 use crate::seldom::Seldom;
 use crate::services::Services;
+use crate::sync::{read, write};
 
 pub(crate) struct Core {
     limits: RwLock<Arc<Limits>>,
@@ -67,7 +68,7 @@ impl Core {
     }
 
     pub(crate) fn limits(&self) -> Arc<Limits> {
-        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.limits).clone()
     }
 
     /// How many clients there may be at once.
@@ -77,8 +78,7 @@ impl Core {
 
     /// How many clients the limit of open files allows, beside the servers that there are now.
     pub(crate) fn affordable_clients(&self) -> usize {
-        let budget = self.budget.read().unwrap_or_else(PoisonError::into_inner);
-        budget.clients(self.of_servers.load(Ordering::Relaxed))
+        read(&self.budget).clients(self.of_servers.load(Ordering::Relaxed))
     }
 
     /// Whether there are as many clients as there may be. One share of the places is this one's own.
@@ -87,12 +87,12 @@ impl Core {
     }
 
     pub(crate) fn set_limits(&self, limits: Limits, budget: Budget) {
-        *self.budget.write().unwrap_or_else(PoisonError::into_inner) = budget;
-        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
+        *write(&self.budget) = budget;
+        *write(&self.limits) = Arc::new(limits);
     }
 }
 
-/// Clients that are refused at once. More wait to be accepted.
+/// Clients that are refused at the same time. More wait to be accepted.
 const REFUSING: usize = 8;
 /// Between two lines of the log about refused clients.
 const APART: Duration = Duration::from_secs(5);

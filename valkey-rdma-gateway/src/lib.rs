@@ -65,6 +65,7 @@ mod gateway;
 mod hello;
 mod http;
 mod identity;
+mod in_flight;
 mod in_use;
 mod inbox;
 mod info;
@@ -93,7 +94,6 @@ mod socket_file;
 mod standing;
 mod sync;
 mod upstreams;
-mod window;
 mod words;
 
 pub use activation::{Activation, notify};

@@ -13,7 +13,6 @@ use valkey_rdma_resp::Output;
 
 use crate::clients::{Details, Place, Registered};
 use crate::core::Core;
-use crate::identity::Key;
 use crate::last_replies;
 use crate::listen::Accepted;
 use crate::route::Route;
@@ -21,7 +20,7 @@ use crate::route::Route;
 /// Connects to the server, and copies both ways until one side ends. If the server's URL has a login or a database, that is done first.
 pub(crate) async fn run(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) {
     let server = &route.pool.server;
-    let (endpoint, identity) = (server.endpoint(), server.identity());
+    let identity = server.identity();
     let (database, protocol) = (identity.database, identity.protocol);
     let details = Details { database, protocol, ..Details::default() };
     let client = Registered::new(
@@ -34,14 +33,16 @@ pub(crate) async fn run(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) 
         Place::Nowhere,
     );
     let mut stream = accepted.stream;
-    let plain = endpoint.password().is_none() && endpoint.database() == 0;
-    let key = if plain { Key::Checker } else { identity.key() };
+    let key = route.pool.upstreams.key_of_url(&identity);
     let upstream = match route.pool.upstreams.open_for_one(&key, &identity, None).await {
         Ok(upstream) => upstream,
         Err(error) => {
             debug!(id = client.id, %error, "no connection for a client");
             // The client may be gone already.
             let _ = stream.write_all(&error.reply()).await;
+            if !client.inbox.has_ended() {
+                last_replies::deliver(&mut stream).await;
+            }
             return;
         }
     };

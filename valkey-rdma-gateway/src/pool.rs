@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use valkey_rdma_client::cluster::ClusterStatus;
+use valkey_rdma_client::cluster::{ClusterStatus, NodeAddress};
 
 use crate::cluster::{Cluster, Lane, transport_of};
 use crate::core::Core;
@@ -20,7 +20,7 @@ use crate::login::RouteLogin;
 use crate::open_error::{OpenError, one_line};
 use crate::probe::Probe;
 use crate::server::Server;
-use crate::shared::{self, Shared};
+use crate::shared::{Shared, SharedHandle};
 use crate::sync::lock;
 use crate::upstreams::Upstreams;
 
@@ -53,7 +53,7 @@ pub(crate) struct Origin {
 
 /// A client's use of a shared connection, or of the shared connections to a cluster.
 pub(crate) enum Attached {
-    Server(shared::Attached),
+    Server(SharedHandle),
     Cluster(Lane),
 }
 
@@ -132,9 +132,7 @@ impl Pool {
         let cluster = || Cluster::new(servers, login, core.clone(), &server);
         let cluster = origin.cluster.then(cluster).transpose()?;
         let endpoint = server.endpoint();
-        let (host, port) = (endpoint.host(), endpoint.port());
-        let address =
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }.into();
+        let address = NodeAddress::new(endpoint.host(), endpoint.port()).to_string().into();
         let upstreams = Arc::new(Upstreams::new(server.clone(), core.clone()));
         let (shared, probe) = (Mutex::default(), Probe::default());
         core.of_servers.fetch_add(server.descriptors(), Ordering::Relaxed);

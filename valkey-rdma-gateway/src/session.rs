@@ -34,6 +34,7 @@ use crate::class::Class;
 use crate::clients::{Client, Details, Place, Registered};
 use crate::core::Core;
 use crate::identity::Identity;
+use crate::in_flight::InFlight;
 use crate::inbox::End;
 use crate::last_replies;
 use crate::listen::Accepted;
@@ -41,7 +42,6 @@ use crate::metrics::Metrics;
 use crate::pool::Attached;
 use crate::reader::CommandReader;
 use crate::route::{Route, Share};
-use crate::window::Window;
 
 pub(crate) struct Session {
     core: Arc<Core>,
@@ -55,7 +55,7 @@ pub(crate) struct Session {
     identity: Identity,
     by_owner: bool,
     shared: Attached,
-    window: Window,
+    in_flight: InFlight,
     slow_reader: SlowReader,
     /// The reason why the transaction that the client has begun fails.
     failed_multi: Option<Unrun>,
@@ -68,7 +68,7 @@ pub(crate) struct Session {
 }
 
 /// What the shared mode leaves to be done.
-enum Turn {
+enum SharedStep {
     /// The current command is not ordinary, or there is no room for it, and all earlier replies were passed on.
     Command(Class),
     /// Other clients redirect their invalidations to this one, and all earlier replies were passed on.
@@ -101,7 +101,7 @@ impl Session {
             Place::Shared,
         );
         let shared = pool.shared(&identity);
-        let window = Window::new(core.queued.clone());
+        let in_flight = InFlight::new(core.queued.clone());
         Self {
             core,
             route,
@@ -113,7 +113,7 @@ impl Session {
             identity,
             by_owner: accepted.by_owner,
             shared,
-            window,
+            in_flight,
             slow_reader: SlowReader::default(),
             failed_multi: None,
             unblock: None,
@@ -125,29 +125,31 @@ impl Session {
     pub(crate) async fn run(mut self) {
         self.be_admitted().await;
         loop {
-            let turn = poll_fn(|cx| self.poll_shared(cx)).await;
-            let done = match turn {
-                Turn::End(why) => {
+            let step = poll_fn(|cx| self.poll_shared(cx)).await;
+            let done = match step {
+                SharedStep::End(why) => {
                     self.report_end(why);
                     if why == End::Stopped {
                         self.flush().await;
                     }
                     break;
                 }
-                Turn::Broken(error) => Err(self.broken(&error)),
-                Turn::Command(class) if self.failed_multi.is_some() => self.answer_failed_multi(class).await,
-                Turn::Target => self.target_mode().await,
-                Turn::Command(Class::Local(local)) => {
+                SharedStep::Broken(error) => Err(self.broken(&error)),
+                SharedStep::Command(class) if self.failed_multi.is_some() => {
+                    self.answer_failed_multi(class).await
+                }
+                SharedStep::Target => self.target_mode().await,
+                SharedStep::Command(Class::Local(local)) => {
                     let command = self.reader.take();
                     self.answer(local, &command).await
                 }
-                Turn::Command(Class::Ordinary) => {
+                SharedStep::Command(Class::Ordinary) => {
                     self.refuse_overload();
                     Ok(())
                 }
-                Turn::Command(class) if self.route.share == Share::Always => self.refuse(class).await,
-                Turn::Command(_) if self.route.pool.cluster.is_some() => self.cluster_mode().await,
-                Turn::Command(class) => self.private_mode(class).await,
+                SharedStep::Command(class) if self.route.share == Share::Always => self.refuse(class).await,
+                SharedStep::Command(_) if self.route.pool.cluster.is_some() => self.cluster_mode().await,
+                SharedStep::Command(class) => self.private_mode(class).await,
             };
             if done.is_err() {
                 self.flush().await;
@@ -157,15 +159,15 @@ impl Session {
     }
 
     /// Moves commands to the shared connection and replies to the client, until something else is to do.
-    fn poll_shared(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
+    fn poll_shared(&mut self, cx: &mut Context<'_>) -> Poll<SharedStep> {
         loop {
             let found = self.client.inbox.poll_take(cx, &mut self.out);
             if let Some(why) = found.end {
-                return Poll::Ready(Turn::End(why));
+                return Poll::Ready(SharedStep::End(why));
             }
             self.out_since = self.out_since.or(found.since);
             match self.poll_flush(cx) {
-                Poll::Ready(Err(Closed)) => return Poll::Ready(Turn::End(End::Gone)),
+                Poll::Ready(Err(Closed)) => return Poll::Ready(SharedStep::End(End::Gone)),
                 Poll::Ready(Ok(())) if found.more => continue,
                 _ => {}
             }
@@ -176,37 +178,45 @@ impl Session {
                     .poll_too_slow(cx, self.client.inbox.unread(), &self.core.limits())
                     .is_ready()
             {
-                return Poll::Ready(Turn::End(End::TooSlow));
+                return Poll::Ready(SharedStep::End(End::TooSlow));
             }
             let is_quiet = |outstanding: u32| outstanding == 0 && !found.more;
             if found.stop {
                 // A client that always has a command in flight is stopped too: no more are passed on.
                 let done = is_quiet(found.outstanding) && !self.out.has_remaining();
-                return if done { Poll::Ready(Turn::End(End::Stopped)) } else { Poll::Pending };
+                return if done { Poll::Ready(SharedStep::End(End::Stopped)) } else { Poll::Pending };
             }
             if self.out.remaining() > UNREAD {
                 return Poll::Pending;
             }
             if found.pinned && !self.eof {
-                return if is_quiet(found.outstanding) { Poll::Ready(Turn::Target) } else { Poll::Pending };
+                return if is_quiet(found.outstanding) {
+                    Poll::Ready(SharedStep::Target)
+                } else {
+                    Poll::Pending
+                };
             }
-            self.window.answered(found.outstanding);
+            self.in_flight.answered(found.outstanding);
             let (parsed, submitted) = self.parse(found.outstanding);
             let outstanding = found.outstanding + submitted;
             match parsed {
                 Parsed::NeedsInput => {}
                 Parsed::Full => return Poll::Pending,
-                Parsed::Command(class) if is_quiet(outstanding) => return Poll::Ready(Turn::Command(class)),
-                Parsed::Broken(error) if is_quiet(outstanding) => return Poll::Ready(Turn::Broken(error)),
+                Parsed::Command(class) if is_quiet(outstanding) => {
+                    return Poll::Ready(SharedStep::Command(class));
+                }
+                Parsed::Broken(error) if is_quiet(outstanding) => {
+                    return Poll::Ready(SharedStep::Broken(error));
+                }
                 Parsed::Command(_) | Parsed::Broken(_) => return Poll::Pending,
             }
             if self.eof {
                 let done = is_quiet(outstanding) && !self.out.has_remaining();
-                return if done { Poll::Ready(Turn::End(End::Gone)) } else { Poll::Pending };
+                return if done { Poll::Ready(SharedStep::End(End::Gone)) } else { Poll::Pending };
             }
             match ready!(self.poll_read(cx)) {
                 Ok(()) => {}
-                Err(Closed) => return Poll::Ready(Turn::End(End::Gone)),
+                Err(Closed) => return Poll::Ready(SharedStep::End(End::Gone)),
             }
         }
     }
@@ -297,6 +307,14 @@ impl Session {
     fn broken(&mut self, error: &CommandError) -> Closed {
         self.put(&Reply::error(format!("ERR {error}")));
         Closed
+    }
+
+    /// Runs a command on the shared connection for scripts, or on that for other commands. Nothing may be in flight.
+    async fn pass_on(&mut self, is_script: bool, command: &[u8]) -> Result<(), Closed> {
+        let shared = self.route.pool.shared_for(is_script, &self.identity);
+        let reply = self.ask(&shared, command).await?;
+        self.out.put_shared(&reply);
+        Ok(())
     }
 
     /// Sends a command to a shared connection and returns its reply. Nothing may be in flight.

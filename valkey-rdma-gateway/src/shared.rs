@@ -84,7 +84,7 @@ pub(crate) struct Connection {
 }
 
 /// A client's use of a shared connection.
-pub(crate) struct Attached(Arc<Shared>);
+pub(crate) struct SharedHandle(Arc<Shared>);
 
 impl Shared {
     /// Starts the task of a new shared connection. It connects at once.
@@ -118,14 +118,14 @@ impl Shared {
     }
 
     /// Attaches a client. `None` if the connection has just ended for want of clients.
-    pub(crate) fn attach(self: &Arc<Self>) -> Option<Attached> {
+    pub(crate) fn attach(self: &Arc<Self>) -> Option<SharedHandle> {
         let queue = self.queue();
         if queue.is_closed() {
             return None;
         }
         self.users.fetch_add(1, Ordering::Relaxed);
         drop(queue);
-        Some(Attached(self.clone()))
+        Some(SharedHandle(self.clone()))
     }
 
     /// Queues `commands` whole commands. Their replies go to `inbox`. A closed queue has no task, and ends the client.
@@ -321,7 +321,7 @@ impl Drop for AbandonOnDrop {
     }
 }
 
-impl std::ops::Deref for Attached {
+impl std::ops::Deref for SharedHandle {
     type Target = Arc<Shared>;
 
     fn deref(&self) -> &Arc<Shared> {
@@ -329,7 +329,7 @@ impl std::ops::Deref for Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for SharedHandle {
     fn drop(&mut self) {
         *lock(&self.0.unused_since) = tokio::time::Instant::now();
         self.0.users.fetch_sub(1, Ordering::Relaxed);

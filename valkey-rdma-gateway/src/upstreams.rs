@@ -133,13 +133,19 @@ impl Upstreams {
         Ok(Private::new(self.open_for_one(&key, identity, Some(name)).await?, name))
     }
 
+    /// The key of a connection with the login and the database of the server's URL, whose identity this is. If the URL has neither, the
+    /// connection does not log in.
+    pub(crate) fn key_of_url(&self, identity: &Identity) -> Key {
+        let endpoint = self.server.endpoint();
+        let is_plain = endpoint.password().is_none() && endpoint.database() == 0;
+        if is_plain { Key::Checker } else { identity.key() }
+    }
+
     /// Asks the server whether it is there and ready, which counts as no connect. The connection is kept for the next probe, as one of the idle
     /// private connections: one that ends costs the server memory.
     pub(crate) async fn probe(self: &Arc<Self>) -> Result<(), OpenError> {
         let (endpoint, identity) = (self.server.endpoint(), self.server.identity());
-        // A login that the URL does not have is not asked for.
-        let plain = endpoint.password().is_none() && endpoint.database() == 0;
-        let key = if plain { Key::Checker } else { identity.key() };
+        let key = self.key_of_url(&identity);
         while let Some(mut kept) = self.take_idle(&key) {
             if kept.is_usable()
                 && let Ok(unready) = self.server.unready(endpoint, &mut kept.upstream.stream).await

@@ -43,6 +43,7 @@ mod session;
 mod state;
 mod store;
 mod subscriptions;
+mod sync;
 mod tracking;
 mod version;
 mod waiters;

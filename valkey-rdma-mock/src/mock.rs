@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::pending;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -15,8 +15,9 @@ use crate::membership::{Member, Neighbour, Publication};
 use crate::recorder::{Received, Recorder};
 use crate::rules::{Action, Rule, Rules};
 use crate::session::Session;
-use crate::state::{State, lock};
+use crate::state::State;
 use crate::subscriptions::Channel;
+use crate::sync::lock;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 use valkey_rdma_server::{Handler, Peer, Protocol, Transport};
@@ -143,7 +144,7 @@ impl Mock {
     /// assert_eq!(mock.execute(&Command::new("LLEN", ["jobs"])), Reply::Integer(2));
     /// ```
     pub fn execute(&self, command: &Command) -> Reply {
-        let _one_at_a_time = self.program.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.program);
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut peer = Peer::new(PROGRAM, Transport::Tcp, nowhere, nowhere);
         peer.set_protocol(Protocol::Resp3);

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 use valkey_rdma_server::Command;
+
+use crate::sync::lock;
 
 /// A command that the mock received: [`Mock::received`](crate::Mock::received).
 #[derive(Clone, Debug)]
@@ -66,7 +68,6 @@ impl Recorder {
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
-        // Valid after every step, so a panic elsewhere does not spoil it.
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.log)
     }
 }

@@ -1,11 +1,13 @@
 //! [`Rule`]: a reply, an error or a lost connection that a test prepares for a command.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 use valkey_rdma_server::{Command, Reply};
+
+use crate::sync::lock;
 
 /// What the mock does with a command instead of running it, or before: [`Mock::on`](crate::Mock::on). It holds from the moment it is
 /// made, and each method changes it. Without any of them the command runs, and is counted.
@@ -144,9 +146,4 @@ impl Rules {
             settings.apply(command).then(|| (settings.delay, settings.action.clone()))
         })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Valid after every step, so a panic elsewhere does not spoil it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::state::{State, lock};
+use crate::state::State;
+use crate::sync::lock;
 
 /// The mock's side of one connection. Dropping it removes the client from the state.
 pub struct Session {

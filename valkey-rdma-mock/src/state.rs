@@ -1,7 +1,6 @@
 //! The state that all connections share, behind one lock: as in Valkey, one command runs at a time.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -263,9 +262,4 @@ impl State {
             self.subscriptions.remove_all(client);
         }
     }
-}
-
-/// Locks, also after a panic elsewhere: the state is valid after every step.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

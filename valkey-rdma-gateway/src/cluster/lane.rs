@@ -119,8 +119,9 @@ impl Inner {
         let mut together = Vec::new();
         for bytes in commands(&batch.bytes) {
             let command = Command::from_args(words(bytes));
+            let is_special = answers::is_special(bytes);
             let is_keyless = match Routing::of(&command) {
-                _ if answers::is_special(bytes) => None,
+                _ if is_special => None,
                 Ok(Routing::Slot(_)) => Some(false),
                 Ok(Routing::Any) => Some(true),
                 _ => None,
@@ -134,7 +135,7 @@ impl Inner {
                 }
                 None => {
                     self.send(client, batch, std::mem::take(&mut together)).await;
-                    let reply = match answers::is_special(bytes) {
+                    let reply = match is_special {
                         true => answers::special(&self.member, client, bytes).await,
                         false => client.execute(command).await.map(Reply::from),
                     };
@@ -145,39 +146,44 @@ impl Inner {
         self.send(client, batch, together).await;
     }
 
-    /// Sends commands of one slot each, or of none, in one write to each node.
-    async fn send(&self, client: &ClusterClient, batch: &Batch, together: Vec<(&[u8], Command, bool)>) {
-        let all: Vec<_> = together.iter().map(|(bytes, ..)| *bytes).collect();
+    /// Sends commands of one slot each, or without a key, in one write to each node.
+    async fn send(&self, client: &ClusterClient, batch: &Batch, mut together: Vec<(&[u8], Command, bool)>) {
+        if together.len() < 2 {
+            let Some((bytes, command, is_keyless)) = together.pop() else { return };
+            let reply = self.execute(client, command, is_keyless).await;
+            return self.deliver(batch, [(bytes, reply.map(Reply::from))]).await;
+        }
         let mut pipeline = client.pipeline().keyless_beside(&self.beside);
-        let replies = match together.len() {
-            0 => return,
-            1 => None,
-            _ => {
-                for (_, command, _) in together {
-                    pipeline.push(command);
-                }
-                pipeline.send().await.ok()
-            }
-        };
-        let replies = match replies {
-            Some(replies) => replies,
-            // One alone, or one of them is refused, and so none was sent.
-            None => {
+        let mut all = Vec::with_capacity(together.len());
+        for (bytes, command, is_keyless) in together {
+            pipeline.push(command);
+            all.push((bytes, is_keyless));
+        }
+        let replies = match pipeline.send().await {
+            Ok(replies) => replies,
+            // The library refuses one of them, and has sent none.
+            Err(_) => {
                 let mut replies = Vec::with_capacity(all.len());
-                for bytes in &all {
-                    replies.push(self.execute(client, Command::from_args(words(bytes))).await);
+                for &(bytes, is_keyless) in &all {
+                    let command = Command::from_args(words(bytes));
+                    replies.push(self.execute(client, command, is_keyless).await);
                 }
                 replies
             }
         };
-        self.deliver(batch, all.into_iter().zip(replies.into_iter().map(|reply| reply.map(Reply::from))))
-            .await;
+        let replies = replies.into_iter().map(|reply| reply.map(Reply::from));
+        self.deliver(batch, all.into_iter().map(|(bytes, _)| bytes).zip(replies)).await;
     }
 
-    async fn execute(&self, client: &ClusterClient, command: Command) -> Result<Value, Error> {
-        match Routing::of(&command) {
-            Ok(Routing::Any) => client.execute_on(Route::Key(self.beside.clone().into()), command).await,
-            _ => client.execute(command).await,
+    async fn execute(
+        &self,
+        client: &ClusterClient,
+        command: Command,
+        is_keyless: bool,
+    ) -> Result<Value, Error> {
+        match is_keyless {
+            true => client.execute_on(Route::Key(self.beside.clone().into()), command).await,
+            false => client.execute(command).await,
         }
     }
 

@@ -124,11 +124,11 @@ impl Session {
         let Some(database) = database(command).filter(|_| count == 2) else {
             // The server has the right error for it, and does not select anything.
             let invalid = if count == 2 { command } else { &Bytes::from(encode(["SELECT"])) };
-            return self.pass_to_server(invalid).await;
+            return self.pass_on(false, invalid).await;
         };
         if self.route.pool.cluster.is_some() {
             // It has one database, so nothing changes.
-            return self.pass_to_server(command).await;
+            return self.pass_on(false, command).await;
         }
         let selected_as = self.identity.login.clone();
         let identity = Identity { database, selected_as, ..self.identity.clone() };

@@ -55,15 +55,8 @@ impl Session {
             (Local::Unblock, args) => return self.unblock(args).await,
             (Local::GatewayInfo, _) => return self.gateway_info().await,
             // Wrong arguments: the server has the right error, and changes nothing.
-            _ => return self.pass_to_server(command).await,
+            _ => return self.pass_on(false, command).await,
         }
-        Ok(())
-    }
-
-    pub(super) async fn pass_to_server(&mut self, command: &[u8]) -> Result<(), Closed> {
-        let shared = self.route.pool.shared(&self.identity);
-        let reply = self.ask(&shared, command).await?;
-        self.out.put(&reply);
         Ok(())
     }
 
@@ -122,7 +115,7 @@ impl Session {
             return Ok(());
         }
         let all = self.neighbours().into_iter();
-        let mut text: String = match args {
+        let text: String = match args {
             [] => all.map(|client| client.line() + "\n").collect(),
             [option, kind] if is(option, "TYPE") => {
                 all.filter(|client| is_of_type(client, kind)).map(|client| client.line() + "\n").collect()
@@ -140,7 +133,6 @@ impl Session {
                 return Ok(());
             }
         };
-        text.shrink_to_fit();
         self.put(&Reply::Verbatim { format: *b"txt", text: text.into() });
         Ok(())
     }
@@ -186,7 +178,7 @@ impl Session {
     /// CLIENT UNBLOCK: a client that blocks has a private connection, whose number the server knows.
     async fn unblock(&mut self, args: &[Vec<u8>]) -> Result<(), Closed> {
         let [id, reason @ ..] = args else {
-            return self.pass_to_server(&encode(["CLIENT", "UNBLOCK"])).await;
+            return self.pass_on(false, &encode(["CLIENT", "UNBLOCK"])).await;
         };
         let client = number(id).and_then(|id| self.core.clients.get(id));
         let client = client.filter(|client| client.server == self.client.server);
@@ -198,7 +190,7 @@ impl Session {
         };
         let fixed = ["CLIENT", "UNBLOCK", &number].map(str::as_bytes);
         let command = encode(fixed.into_iter().chain(reason.iter().map(|word| &word[..])));
-        self.pass_to_server(&command).await
+        self.pass_on(false, &command).await
     }
 
     /// CLIENT TRACKING ... REDIRECT: the number of a local client becomes that of its private connection, which it gets if it has none.

@@ -33,7 +33,8 @@ struct Begun {
     subscriptions: Option<Subscriptions>,
 }
 
-enum Turn {
+/// What the session does next.
+enum ClusterStep {
     Command(Class),
     Message(Reply),
     Broken(CommandError),
@@ -46,22 +47,22 @@ impl Session {
         let mut begun = Begun::default();
         let ended = loop {
             let done = match poll_fn(|cx| self.poll_stateful(cx, &mut begun)).await {
-                Turn::Command(class) => match self.whole_command(class) {
+                ClusterStep::Command(class) => match self.whole_command(class) {
                     Some(command) => self.run_stateful(class, &command, &mut begun).await,
                     None => self.refuse_too_long(&mut begun).await,
                 },
-                Turn::Message(message) => {
+                ClusterStep::Message(message) => {
                     self.put(&message);
                     Ok(())
                 }
-                Turn::Broken(error) => Err(self.broken(&error)),
-                Turn::End(why) => {
+                ClusterStep::Broken(error) => Err(self.broken(&error)),
+                ClusterStep::End(why) => {
                     self.report_end(why);
                     Err(Closed)
                 }
             };
             let queued = begun.transaction.as_ref().map_or(0, Queued::bytes);
-            self.window.hold(self.reader.len() + queued);
+            self.in_flight.hold(self.reader.len() + queued);
             begun.subscriptions.take_if(|subscriptions| subscriptions.is_empty());
             let is_plain =
                 begun.transaction.is_none() && begun.watch.is_none() && begun.subscriptions.is_none();
@@ -74,10 +75,10 @@ impl Session {
     }
 
     /// The next command or message.
-    fn poll_stateful(&mut self, cx: &mut Context<'_>, begun: &mut Begun) -> Poll<Turn> {
+    fn poll_stateful(&mut self, cx: &mut Context<'_>, begun: &mut Begun) -> Poll<ClusterStep> {
         loop {
             if let Some(why) = self.poll_end(cx) {
-                return Poll::Ready(Turn::End(why));
+                return Poll::Ready(ClusterStep::End(why));
             }
             let limits = self.core.limits();
             // Messages are taken whether the client reads them or not: the library would keep them, and limit only their number.
@@ -89,8 +90,8 @@ impl Session {
                     Poll::Pending => subscriptions.poll_message(cx),
                 };
                 match next {
-                    Poll::Ready(Ok(message)) => return Poll::Ready(Turn::Message(message)),
-                    Poll::Ready(Err(why)) => return Poll::Ready(Turn::End(why)),
+                    Poll::Ready(Ok(message)) => return Poll::Ready(ClusterStep::Message(message)),
+                    Poll::Ready(Err(why)) => return Poll::Ready(ClusterStep::End(why)),
                     Poll::Pending => {}
                 }
             }
@@ -98,18 +99,18 @@ impl Session {
                 return Poll::Pending;
             }
             match self.reader.scan() {
-                Err(error) => return Poll::Ready(Turn::Broken(error)),
+                Err(error) => return Poll::Ready(ClusterStep::Broken(error)),
                 Ok(complete) if complete || self.is_too_long(&limits) => {
-                    return Poll::Ready(Turn::Command(Class::of(self.reader.current())));
+                    return Poll::Ready(ClusterStep::Command(Class::of(self.reader.current())));
                 }
-                Ok(_) => self.window.hold(self.reader.len()),
+                Ok(_) => self.in_flight.hold(self.reader.len()),
             }
             if self.eof {
-                return Poll::Ready(Turn::End(End::Gone));
+                return Poll::Ready(ClusterStep::End(End::Gone));
             }
             match self.poll_read(cx) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(Closed)) => return Poll::Ready(Turn::End(End::Gone)),
+                Poll::Ready(Err(Closed)) => return Poll::Ready(ClusterStep::End(End::Gone)),
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -210,14 +211,6 @@ impl Session {
                 }
             },
         }
-        Ok(())
-    }
-
-    /// Runs a command on shared connections, after all that came before.
-    async fn pass_on(&mut self, is_script: bool, command: &Bytes) -> Result<(), Closed> {
-        let shared = self.route.pool.shared_for(is_script, &self.identity);
-        let reply = self.ask(&shared, command).await?;
-        self.out.put_shared(&reply);
         Ok(())
     }
 

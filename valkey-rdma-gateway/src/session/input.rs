@@ -30,7 +30,7 @@ impl Session {
             submitted += commands;
             if !self.reader.is_held() {
                 if self.route.pool.cluster.is_some() {
-                    self.window.hold(self.reader.len());
+                    self.in_flight.hold(self.reader.len());
                 }
                 return (next, submitted);
             }
@@ -40,7 +40,7 @@ impl Session {
     fn parse_batch(&mut self, outstanding: u32) -> (Parsed, u32) {
         let limits = self.core.limits();
         let most = u32::try_from(limits.commands_in_flight).unwrap_or(u32::MAX).saturating_sub(outstanding);
-        let most_bytes = self.window.room(&limits);
+        let most_bytes = self.in_flight.room(&limits);
         let (mut commands, mut last) = (0, 0);
         let next = loop {
             match self.reader.scan() {
@@ -62,7 +62,7 @@ impl Session {
                     if self.reader.current().len() > self.longest(&limits) {
                         break Parsed::Command(Class::Alone);
                     }
-                    if commands == 0 && self.window.is_overloaded(&limits) {
+                    if commands == 0 && self.in_flight.is_overloaded(&limits) {
                         break Parsed::Command(Class::Ordinary);
                     }
                     let is_full = commands == most || self.reader.batch().len() >= most_bytes;
@@ -79,7 +79,7 @@ impl Session {
         if commands > 0 {
             let now = Instant::now();
             self.client.count(commands, &self.reader.batch()[last..], now);
-            self.window.sent(commands, self.reader.batch().len());
+            self.in_flight.sent(commands, self.reader.batch().len());
             if outstanding == 0 && self.shared.should_leave(now) {
                 self.shared = self.route.pool.shared_for(self.shared.is_for_scripts(), &self.identity);
             }
@@ -96,7 +96,7 @@ impl Session {
 
     /// Whether a command that has not ended must go on in pieces, or is refused: it is too long, or there is no room for more of it.
     pub(super) fn is_too_long(&mut self, limits: &Limits) -> bool {
-        let is_full = self.route.pool.cluster.is_some() && self.window.is_overloaded(limits);
+        let is_full = self.route.pool.cluster.is_some() && self.in_flight.is_overloaded(limits);
         self.reader.is_long(if is_full { limits.command_bytes } else { self.longest(limits) })
     }
 
@@ -105,7 +105,7 @@ impl Session {
     pub(super) async fn drop_command(&mut self, kept: usize) -> Result<(), Closed> {
         let is_complete = self.reader.scan().is_ok_and(|complete| complete);
         drop(self.reader.take());
-        self.window.hold(kept);
+        self.in_flight.hold(kept);
         if is_complete {
             return Ok(());
         }

@@ -17,7 +17,7 @@ use crate::open_error::{OpenError, one_line};
 use crate::private::{Event, Private};
 
 /// Why a client leaves its private connection for a while, or for good.
-enum Turn {
+enum PrivateStep {
     /// No state is left: the client goes back.
     Plain,
     /// The gateway answers the current command. All earlier replies were passed on.
@@ -94,7 +94,7 @@ impl Session {
         self.client.set_place(place);
         let ended = loop {
             match poll_fn(|cx| self.poll_private(cx, &mut private)).await {
-                Turn::Plain => {
+                PrivateStep::Plain => {
                     self.client.set_place(Place::Shared);
                     // After that, so that a client that has read the number before is seen here.
                     if private.tracker.was_reset() || !self.client.inbox.is_pinned() {
@@ -102,24 +102,24 @@ impl Session {
                     }
                     self.client.set_place(place);
                 }
-                Turn::Answer(local) => {
+                PrivateStep::Answer(local) => {
                     let command = self.reader.take();
                     if self.answer(local, &command).await.is_err() {
                         break Err(Closed);
                     }
                     private.set_name(&self.client.details().name);
                 }
-                Turn::Redirect => {
+                PrivateStep::Redirect => {
                     let command = self.redirected(&mut private).await;
                     self.send(&mut private, Class::State(State::Tracking(true)), &command, true);
                 }
-                Turn::Broken(error) => break Err(self.broken(&error)),
-                Turn::Lost(cause) => {
+                PrivateStep::Broken(error) => break Err(self.broken(&error)),
+                PrivateStep::Lost(cause) => {
                     self.unblock = None;
                     let was_target = self.leave();
                     return self.lost(&private, was_target, &cause);
                 }
-                Turn::End(why) => {
+                PrivateStep::End(why) => {
                     self.report_end(why);
                     break Err(Closed);
                 }
@@ -147,11 +147,11 @@ impl Session {
         self.client.inbox.take_was_pinned()
     }
 
-    fn poll_private(&mut self, cx: &mut Context<'_>, private: &mut Private) -> Poll<Turn> {
+    fn poll_private(&mut self, cx: &mut Context<'_>, private: &mut Private) -> Poll<PrivateStep> {
         loop {
             let found = self.client.inbox.poll_take(cx, &mut Default::default());
             if let Some(why) = found.end {
-                return Poll::Ready(Turn::End(why));
+                return Poll::Ready(PrivateStep::End(why));
             }
             // The server's last replies come before its end.
             let lost = private.poll_replies(cx, &mut self.out, UNREAD);
@@ -161,27 +161,27 @@ impl Session {
             self.client.set_subscribed(private.tracker.is_subscribed());
             let flushed = self.poll_flush(cx);
             if let Poll::Ready(Err(Closed)) = flushed {
-                return Poll::Ready(Turn::End(End::Gone));
+                return Poll::Ready(PrivateStep::End(End::Gone));
             }
             if let Poll::Ready(cause) = lost {
-                return Poll::Ready(Turn::Lost(cause));
+                return Poll::Ready(PrivateStep::Lost(cause));
             }
             // After RESET the connection has lost its login. Who redirected to it is notified by the server.
             let may_leave = private.is_plain() && self.unblock.is_none();
             if may_leave && (private.tracker.was_reset() || !found.pinned && self.next_may_share()) {
-                return Poll::Ready(Turn::Plain);
+                return Poll::Ready(PrivateStep::Plain);
             }
             let more = match self.pass_commands(private, found.stop) {
                 Ok(more) => more,
                 // Earlier replies come before the error.
-                Err(Turn::Broken(_)) if private.owed() > 0 => false,
-                Err(turn) => return Poll::Ready(turn),
+                Err(PrivateStep::Broken(_)) if private.owed() > 0 => false,
+                Err(step) => return Poll::Ready(step),
             };
             // What a client that has gone has not sent will not come, nor a reply to it.
             let unanswered = if self.eof && more { private.owed() } else { private.unanswered() };
             let is_raw = private.tracker.is_raw();
             if self.eof && is_raw {
-                return Poll::Ready(Turn::End(End::Gone));
+                return Poll::Ready(PrivateStep::End(End::Gone));
             }
             let owed = unanswered > 0 && !is_raw;
             if (found.stop || self.eof)
@@ -189,12 +189,12 @@ impl Session {
                 && let Poll::Ready(refused) = self.poll_unblock(cx, private)
                 && (refused || !owed)
             {
-                return Poll::Ready(Turn::End(if self.eof { End::Gone } else { End::Stopped }));
+                return Poll::Ready(PrivateStep::End(if self.eof { End::Gone } else { End::Stopped }));
             }
             self.client.set_blocked(private.tracker.is_blocked());
             let full = private.unsent() >= UNREAD;
             if let Poll::Ready(cause) = private.poll_send(cx) {
-                return Poll::Ready(Turn::Lost(cause));
+                return Poll::Ready(PrivateStep::Lost(cause));
             }
             if full && private.unsent() < UNREAD {
                 // Nothing would wake this task for the commands that found no room.
@@ -209,7 +209,7 @@ impl Session {
             };
             match read {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(Closed)) => return Poll::Ready(Turn::End(End::Gone)),
+                Poll::Ready(Err(Closed)) => return Poll::Ready(PrivateStep::End(End::Gone)),
                 // Room for replies was made: the device or socket was not asked while there was none.
                 Poll::Pending if matches!(flushed, Poll::Ready(Ok(()))) => {}
                 Poll::Pending => return Poll::Pending,
@@ -231,7 +231,7 @@ impl Session {
     }
 
     /// Passes commands on. `true` if it needs more input. If the gateway stops, only the command that has begun is passed on.
-    fn pass_commands(&mut self, private: &mut Private, stop: bool) -> Result<bool, Turn> {
+    fn pass_commands(&mut self, private: &mut Private, stop: bool) -> Result<bool, PrivateStep> {
         loop {
             let full = private.unanswered() >= self.core.limits().commands_in_flight;
             let stopped = stop && !private.has_open_command();
@@ -243,7 +243,7 @@ impl Session {
                 return Ok(true);
             }
             if private.has_open_command() {
-                let complete = self.reader.scan_on().map_err(Turn::Broken)?;
+                let complete = self.reader.scan_on().map_err(PrivateStep::Broken)?;
                 private.send_on(&self.reader.take(), complete);
                 if !complete {
                     return Ok(true);
@@ -254,7 +254,7 @@ impl Session {
                 // Of a long command the name is known.
                 Ok(false) if !self.reader.is_long(self.core.limits().command_bytes) => return Ok(true),
                 Ok(complete) => complete,
-                Err(error) => return Err(Turn::Broken(error)),
+                Err(error) => return Err(PrivateStep::Broken(error)),
             };
             let class = match Class::of(self.reader.current()) {
                 // All of it must be known. It may have thousands of prefixes.
@@ -263,7 +263,7 @@ impl Session {
                 }
                 // What is in them must be known, and no name, password or number is that long.
                 Class::Local(_) | Class::State(State::Tracking(_)) if !complete => {
-                    return Err(Turn::Broken(CommandError::InvalidBulkLen));
+                    return Err(PrivateStep::Broken(CommandError::InvalidBulkLen));
                 }
                 // Its confirmations cannot be counted: not all of its words are here.
                 Class::State(State::Subscribe(_) | State::Unsubscribe(_)) if !complete => {
@@ -276,10 +276,10 @@ impl Session {
                 && private.tracker.may_answer(self.identity.protocol)
                 && !matches!(local, Local::Auth | Local::Hello | Local::Select | Local::Reset)
             {
-                return if private.unanswered() == 0 { Err(Turn::Answer(local)) } else { Ok(false) };
+                return if private.unanswered() == 0 { Err(PrivateStep::Answer(local)) } else { Ok(false) };
             }
             if class == Class::State(State::Tracking(true)) {
-                return Err(Turn::Redirect);
+                return Err(PrivateStep::Redirect);
             }
             let bytes = self.reader.take();
             self.send(private, class, &bytes, complete);

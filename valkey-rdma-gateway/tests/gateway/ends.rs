@@ -7,7 +7,7 @@ use valkey_rdma_gateway::{Limits, Share};
 use valkey_rdma_mock::Mock;
 
 use crate::scripted::{Scripted, expect};
-use crate::support::{Client, PATIENCE, Running, config, encode, gateway, mock_with, start};
+use crate::support::{Client, PATIENCE, Running, config, encode, gateway, in_front_of, mock_with, start};
 
 /// A TCP client that has been sent this many bytes of replies, most of which wait in its gateway's system, and which has sent bytes that
 /// the gateway has not read.
@@ -52,6 +52,66 @@ async fn a_tcp_client_that_sends_after_quit_has_all_replies() {
     let mut received = Vec::new();
     let read = timeout(PATIENCE, client.read_to_end(&mut received)).await.expect("in time");
     assert_eq!((received.len(), read.is_ok()), (expected + "+OK\r\n".len(), true), "{read:?}");
+}
+
+/// A gateway that refuses clients, and its only client.
+async fn full_gateway(url: &str) -> (Running, Client) {
+    let gateway = in_front_of(url, |limits| limits.clients = 1).await;
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("PING").await, "PONG");
+    (gateway, client)
+}
+
+/// A TCP client that has sent a command before the gateway accepts it.
+fn hasty_client(gateway: &Running) -> TcpStream {
+    // The gateway runs on this thread, so that it does nothing in between.
+    let mut client = std::net::TcpStream::connect(gateway.tcp).unwrap();
+    std::io::Write::write_all(&mut client, &encode(["PING"])).unwrap();
+    client.set_nonblocking(true).unwrap();
+    TcpStream::from_std(client).unwrap()
+}
+
+#[tokio::test]
+async fn a_tcp_client_that_is_refused_can_send_before_it_reads_why() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let (gateway, _client) = full_gateway(&url).await;
+    let mut client = hasty_client(&gateway);
+    // The refusal is here: a gateway that did not wait for the client has reset the connection.
+    timeout(PATIENCE, client.peek(&mut [0])).await.expect("in time").unwrap();
+    client.write_all(&encode(["PING"])).await.unwrap();
+    let mut received = String::new();
+    timeout(PATIENCE, client.read_to_string(&mut received)).await.expect("in time").unwrap();
+    assert_eq!(received, "-ERR max number of clients reached\r\n");
+}
+
+/// The clients do not end their side.
+#[tokio::test]
+async fn clients_that_are_refused_do_not_wait_for_each_other() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let (gateway, _client) = full_gateway(&url).await;
+    let addr = gateway.tcp;
+    // The gateway's clock stands still while a blocking task runs.
+    tokio::time::pause();
+    let refused = tokio::task::spawn_blocking(move || {
+        let refuse = |_| {
+            let mut client = std::net::TcpStream::connect(addr).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            let len = std::io::Read::read(&mut client, &mut [0; 64]).unwrap();
+            assert_eq!(len, "-ERR max number of clients reached\r\n".len());
+            client
+        };
+        (0..20).map(refuse).collect::<Vec<_>>()
+    });
+    refused.await.unwrap();
+}
+
+#[tokio::test]
+async fn without_sharing_a_tcp_client_reads_why_there_is_no_connection() {
+    let gateway = gateway("valkey://127.0.0.1:1", Share::Never).await;
+    let mut client = hasty_client(&gateway);
+    let mut received = String::new();
+    timeout(PATIENCE, client.read_to_string(&mut received)).await.expect("in time").unwrap();
+    assert!(received.starts_with("-NOUPSTREAM "), "{received}");
 }
 
 /// The server keeps the connection of a client that has left.

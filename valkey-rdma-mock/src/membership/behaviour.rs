@@ -1,13 +1,14 @@
 //! How one node misbehaves on purpose, and how often each command was called there.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use tokio::sync::watch;
 use valkey_rdma_server::Reply;
 
 use super::topology::Topology;
+use crate::sync::lock;
 
 /// The script of one node. Everything may change while the node serves.
 pub(crate) struct Behaviour {
@@ -62,7 +63,7 @@ impl Behaviour {
     }
 
     fn script(&self) -> MutexGuard<'_, Script> {
-        self.script.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.script)
     }
 
     /// Counts a call. Returns the prepared reply, if there is one.

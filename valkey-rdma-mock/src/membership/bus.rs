@@ -3,7 +3,7 @@
 //! **Order of locks**: a node's state, then a keyspace (two: the lower shard first), then the topology. None is held while a
 //! [`Neighbour`] is called.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
 
@@ -11,6 +11,7 @@ use super::behaviour::{Behaviour, Publication};
 use super::slot::{Slot, slot_of};
 use super::topology::Topology;
 use crate::store::{DATABASES, Database, Expiry};
+use crate::sync::lock;
 
 /// The cluster bus.
 pub(crate) struct Bus {
@@ -42,7 +43,7 @@ impl Keyspace {
 
     /// The databases, for one command or one move of keys.
     pub(crate) fn borrow(&self) -> MutexGuard<'_, Vec<Database>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -58,12 +59,12 @@ impl Bus {
     }
 
     pub(crate) fn topology(&self) -> Arc<Topology> {
-        self.topology.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.topology).clone()
     }
 
     /// Changes the topology for all nodes. If slots or roles change, [`announce`](Self::announce) must follow, without any lock held.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Topology) -> R) -> R {
-        let mut topology = self.topology.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut topology = lock(&self.topology);
         change(Arc::make_mut(&mut topology))
     }
 
@@ -77,7 +78,7 @@ impl Bus {
 
     /// Connects a node to the bus, in place of the one that had its index before.
     pub(crate) fn join(&self, node: usize, neighbour: Weak<dyn Neighbour>) {
-        let mut neighbours = self.neighbours.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut neighbours = lock(&self.neighbours);
         match neighbours.get_mut(node) {
             Some(entry) => *entry = neighbour,
             None => neighbours.push(neighbour),
@@ -85,7 +86,7 @@ impl Bus {
     }
 
     fn neighbour(&self, node: usize) -> Option<Arc<dyn Neighbour>> {
-        let neighbours = self.neighbours.lock().unwrap_or_else(PoisonError::into_inner);
+        let neighbours = lock(&self.neighbours);
         neighbours.get(node).and_then(Weak::upgrade)
     }
 

@@ -160,7 +160,7 @@ pub(crate) async fn dial_client(target: &Target) -> Result<Client, DialError> {
         Some(_) => {
             let deadline = Deadline::of(&target.endpoint);
             let stream = connect(target, &deadline).await.map_err(|cause| DialError::new(target, cause))?;
-            Client::from_stream(stream, &target.endpoint).await
+            Client::from_stream_with(stream, &target.endpoint, &plain()).await
         }
     };
     client.map_err(|error| DialError::new(target, cause_of(error)))
@@ -177,7 +177,7 @@ async fn dial_tracked(target: &Target) -> Result<Client, DialError> {
     client.map_err(|error| DialError::new(target, cause_of(error)))
 }
 
-/// Without automatic reconnects, because the tool itself detects and counts losses.
+/// Without automatic reconnects and time limits of commands, because the tool itself detects losses and silent servers.
 fn plain() -> ClientConfig {
     ClientConfig::default().reconnect(None).command_timeout(None)
 }
@@ -312,5 +312,46 @@ impl Deadline {
             }
             cause => cause,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// Replies `+OK` to each command, and to GET after a day. The clock is paused, so that no test waits for it.
+    async fn serve(listener: UnixListener) -> io::Result<()> {
+        let (mut stream, _) = listener.accept().await?;
+        let mut room = [0; 1024];
+        loop {
+            let len = stream.read(&mut room).await?;
+            if len == 0 {
+                return Ok(());
+            }
+            let received = &room[..len];
+            if received.windows(3).any(|word| word == b"GET") {
+                tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
+            }
+            // No argument contains a star.
+            let commands = received.iter().filter(|&&byte| byte == b'*').count();
+            stream.write_all(b"+OK\r\n".repeat(commands).as_slice()).await?;
+        }
+    }
+
+    /// `--reply-timeout` limits how long the tool waits.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_on_a_unix_socket_limits_no_command() {
+        let path = std::env::temp_dir().join(format!("valkey-rdma-dial-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let server = tokio::spawn(serve(UnixListener::bind(&path).unwrap()));
+        let endpoint = "valkey://localhost".parse::<Endpoint>().unwrap().with_protocol(Protocol::Resp2);
+        let target = Target { socket: Some(path.clone()), ..Target::new(endpoint) };
+        let client = dial_client(&target).await.unwrap();
+        let reply = client.command(["GET", "k"]).await.map_err(|error| error.to_string());
+        assert_eq!(reply.map(|reply| reply.as_str().map(str::to_owned)), Ok(Some("OK".to_owned())));
+        server.abort();
+        let _ = std::fs::remove_file(&path);
     }
 }

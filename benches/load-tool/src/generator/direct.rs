@@ -128,8 +128,7 @@ async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Optio
                 let left = batch.waiting.len() as u64;
                 let detail = match batch.waiting.front() {
                     Some(&(request, step)) => {
-                        let step = &run.job.script.steps()[step];
-                        format!("{}: {lost}", step.describe(&run.job.keys, &run.job.values, request))
+                        format!("{}: {lost}", describe(&run.job.script.steps()[step], &run, request))
                     }
                     None => lost.to_string(),
                 };

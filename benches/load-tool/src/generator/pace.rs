@@ -82,14 +82,8 @@ impl Schedule {
         ((end.as_secs_f64() - self.next) / self.distance).ceil().max(0.0) as u64
     }
 
-    /// Takes the next arrival.
-    pub(super) fn arrival(&mut self) -> Duration {
-        let arrival = Duration::from_secs_f64(self.next);
-        self.advance();
-        arrival
-    }
-
-    fn advance(&mut self) {
+    /// Goes on to the arrival after the next.
+    pub(super) fn advance(&mut self) {
         self.drawn += 1;
         self.next += match self.arrivals {
             Arrivals::Constant => self.distance,
@@ -161,7 +155,12 @@ mod tests {
         let mut all: Vec<f64> = (0..threads)
             .flat_map(|number| {
                 let mut schedule = Schedule::new(1000.0, arrivals, 1, number, threads);
-                (0..count).map(|_| schedule.arrival().as_secs_f64()).collect::<Vec<_>>()
+                let mut arrival = || {
+                    let arrival = schedule.next().as_secs_f64();
+                    schedule.advance();
+                    arrival
+                };
+                (0..count).map(|_| arrival()).collect::<Vec<_>>()
             })
             .collect();
         all.sort_by(f64::total_cmp);

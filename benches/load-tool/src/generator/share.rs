@@ -60,7 +60,7 @@ impl Share {
         if run.is_over(intended) || run.is_too_late() {
             return None;
         }
-        schedule.arrival();
+        schedule.advance();
         let requests = run.draw()?;
         schedule.until(run.started + intended).await;
         if run.is_stopped() {

@@ -1,4 +1,4 @@
-//! [`Window`]: how many bytes of commands a client has in flight.
+//! [`InFlight`]: how many bytes of commands a client has in flight.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::limits::Limits;
 
 /// Commands of one client that were submitted together, and have not all been answered: their number and their bytes.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct InFlight {
     batches: VecDeque<(u32, usize)>,
     commands: u32,
     bytes: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Window {
     total: Arc<AtomicUsize>,
 }
 
-impl Window {
+impl InFlight {
     pub(crate) fn new(total: Arc<AtomicUsize>) -> Self {
         Self { batches: VecDeque::new(), commands: 0, bytes: 0, held: 0, total }
     }
@@ -63,7 +63,7 @@ impl Window {
     }
 }
 
-impl Drop for Window {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.hold(0);
     }
@@ -77,20 +77,20 @@ mod tests {
     fn answers_make_room() {
         let limits = Limits { queued_bytes: 100, queued_bytes_total: 150, ..Limits::default() };
         let total = Arc::new(AtomicUsize::new(120));
-        let (mut one, mut other) = (Window::new(Arc::clone(&total)), Window::new(Arc::clone(&total)));
+        let (mut one, mut other) = (InFlight::new(Arc::clone(&total)), InFlight::new(Arc::clone(&total)));
         one.sent(2, 60);
         one.sent(1, 60);
         assert_eq!((one.room(&limits), other.room(&limits)), (0, 30));
         other.sent(1, 40);
         total.store(160, Ordering::Relaxed);
-        assert_eq!((other.room(&limits), Window::new(total.clone()).room(&limits)), (0, 1));
+        assert_eq!((other.room(&limits), InFlight::new(total.clone()).room(&limits)), (0, 1));
         one.answered(2);
         assert_eq!(one.room(&limits), 0, "the first batch is not answered as a whole");
         one.answered(1);
         total.store(100, Ordering::Relaxed);
         assert_eq!((one.room(&limits), other.room(&limits)), (40, 50));
         total.store(300, Ordering::Relaxed);
-        let mut new = Window::new(total.clone());
+        let mut new = InFlight::new(total.clone());
         assert!(new.is_overloaded(&limits) && !one.is_overloaded(&limits), "an answer will make room for it");
         new.hold(50);
         new.hold(20);
