@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep};
 use tracing::{Instrument, debug, debug_span, info, warn};
 
 use super::driver::Driver;
-use super::queue::RequestQueue;
 use super::request::Request;
 use super::state::MultiplexerState;
+use super::submit::SubmitQueue;
 use crate::config::{Backoff, STABLE_AFTER};
 use crate::connection::{Connector, LONGEST_WAIT_FOR_DATA, RawConnection};
 use crate::error::{Chain, LostCause};
@@ -34,7 +34,7 @@ pub(crate) struct ReconnectPolicy {
 
 /// The task behind a [`Multiplexer`](super::Multiplexer).
 pub(super) struct ConnectionTask {
-    pub(super) queue: Arc<RequestQueue>,
+    pub(super) queue: Arc<SubmitQueue<Request>>,
     pub(super) slot: Arc<DriverSlot>,
     pub(super) state: Arc<MultiplexerState>,
     pub(super) policy: Option<ReconnectPolicy>,
@@ -137,7 +137,7 @@ impl ConnectionTask {
             while wait > step {
                 sleep(step).await;
                 wait -= step;
-                if self.queue.submitted.has_waiting() {
+                if self.queue.has_waiting() {
                     return;
                 }
             }
@@ -152,7 +152,7 @@ impl ConnectionTask {
             // A call that waits for the server finds out that this does not.
             policy.connector.reached.send_replace(());
         }
-        self.queue.finish(|request| self.state.lost(&cause, request.may_have_run));
+        self.queue.fail_and_finish(|request| self.state.lost(&cause, request.may_have_run));
     }
 }
 

@@ -100,8 +100,7 @@ impl Driver {
             state.counters.timed_out();
             sink.fail(state.timed_out(deadline.limit, true));
         });
-        let (expired, _) = self.queue.expire(now, next);
-        self.fail_late(expired);
+        self.fail_late(self.queue.take_late(now, next));
     }
 
     /// Fails requests that have waited too long to be sent.
