@@ -46,10 +46,7 @@ impl SubmitQueue<Request> {
     pub(crate) fn fail_waiting(&self, error: impl Fn(&Request) -> Error) {
         let mut waiting = VecDeque::new();
         self.edit(|queue| waiting = std::mem::take(queue));
-        for request in waiting {
-            let error = error(&request);
-            request.fail(error);
-        }
+        fail_each(waiting, error);
     }
 
     /// Watches the waiting requests while disconnected: each waits for `offline_timeout` at most, and not past its
@@ -81,21 +78,22 @@ impl SubmitQueue<Request> {
                 return Poll::Ready(());
             }
             ready!(timer.poll(cx));
-            for request in self.take_late(Instant::now(), None) {
-                let error = why(&request);
-                request.fail(error);
-            }
+            fail_each(self.take_late(Instant::now(), None), why);
         }
     }
 
     /// Fails every waiting request, refuses new ones, and lets `close` return. Repeated calls do nothing.
     pub(crate) fn fail_and_finish(&self, error: impl Fn(&Request) -> Error) {
         let (waiting, at_end) = self.finish();
-        for request in waiting {
-            let error = error(&request);
-            request.fail(error);
-        }
+        fail_each(waiting, error);
         drop(at_end);
+    }
+}
+
+fn fail_each(requests: impl IntoIterator<Item = Request>, error: impl Fn(&Request) -> Error) {
+    for request in requests {
+        let error = error(&request);
+        request.fail(error);
     }
 }
 
