@@ -28,8 +28,6 @@ use crate::sync::{Mutex, lock};
 pub(crate) struct ReconnectPolicy {
     pub(crate) connector: Arc<Connector>,
     pub(crate) backoff: Backoff,
-    pub(crate) offline_timeout: Option<Duration>,
-    pub(crate) retries: u32,
 }
 
 /// The task behind a [`Multiplexer`](super::Multiplexer).
@@ -42,7 +40,7 @@ pub(super) struct ConnectionTask {
 
 impl ConnectionTask {
     pub(super) async fn run(self, mut raw: RawConnection) {
-        let retries = self.policy.as_ref().map(|policy| policy.retries);
+        let retries = self.policy.as_ref().map(|policy| policy.connector.config.retries);
         let mut attempt = 0;
         loop {
             let span = debug_span!("connection", peer = %self.state.peer, transport = %raw.info.transport);
@@ -94,12 +92,13 @@ impl ConnectionTask {
         first: u32,
     ) -> Option<RawConnection> {
         let why = |request: &Request| self.state.not_restored(cause, request.may_have_run);
+        let offline_timeout = policy.connector.config.offline_timeout;
         let mut reached = policy.connector.reached.subscribe();
         // Not behind a server that ends connections as soon as they are made: they would drive each other.
         let is_first_outage = first <= 1;
         let mut loading = None;
         for attempt in first.. {
-            let offline = self.queue.wait_offline(policy.offline_timeout, why);
+            let offline = self.queue.wait_offline(offline_timeout, why);
             let wait = policy.backoff.wait(attempt);
             let wait = if loading.is_some() { wait.min(LONGEST_WAIT_FOR_DATA) } else { wait };
             tokio::select! {
@@ -108,7 +107,7 @@ impl ConnectionTask {
                 // The server is there.
                 _ = reached.changed(), if is_first_outage => {}
             }
-            let offline = self.queue.wait_offline(policy.offline_timeout, why);
+            let offline = self.queue.wait_offline(offline_timeout, why);
             let connected = tokio::select! {
                 connected = policy.connector.connect_loaded(Purpose::Shared, &mut loading) => connected,
                 () = offline => return None,
@@ -131,7 +130,8 @@ impl ConnectionTask {
 
     /// Waits before an attempt: less while a request waits that would fail before the attempt.
     async fn pause(&self, mut wait: Duration, policy: &ReconnectPolicy) {
-        let limits = [policy.offline_timeout, policy.connector.config.command_timeout];
+        let config = &policy.connector.config;
+        let limits = [config.offline_timeout, config.command_timeout];
         if let Some(patience) = limits.into_iter().flatten().min() {
             let step = policy.backoff.step(patience);
             while wait > step {
