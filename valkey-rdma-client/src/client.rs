@@ -164,7 +164,7 @@ impl Client {
             return Err(refusal.into());
         }
         let (sender, reply) = reply_channel();
-        let limit = self.limit(&command);
+        let limit = self.config().limit(&command);
         let multiplexer = self.multiplexer();
         let request = Request::new(Commands::One(command), ReplySink::One(sender), limit);
         multiplexer.send(request)?;
@@ -261,16 +261,6 @@ impl Client {
             return Err(self.first().state.lost(&Arc::new(LostCause::Closed), false));
         }
         Ok(())
-    }
-
-    /// How long a command may take.
-    pub(crate) fn limit(&self, command: &Command) -> Option<Duration> {
-        command.limit().or(self.config().command_timeout)
-    }
-
-    /// How long commands sent together may take.
-    pub(crate) fn limit_of(&self, commands: &[Command]) -> Option<Duration> {
-        commands.iter().filter_map(Command::limit).max().or(self.config().command_timeout)
     }
 
     pub(crate) fn connector(&self) -> &Arc<Connector> {

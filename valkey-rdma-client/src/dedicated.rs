@@ -117,7 +117,7 @@ impl Client {
 
     /// Sets the client's time limit on a command without one.
     pub(crate) fn limited(&self, command: Command) -> Command {
-        match self.limit(&command) {
+        match self.config().limit(&command) {
             Some(limit) => command.timeout(limit),
             None => command,
         }

@@ -132,7 +132,7 @@ impl ClusterClient {
     /// Same as [`Client::stream_reply`](crate::Client::stream_reply).
     pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
         let (target, repeatable) = self.target(&command)?;
-        let limit = self.limit(&command);
+        let limit = self.core.config.node.limit(&command);
         let deadline = limit.and_then(Deadline::after);
         let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
         loop {
@@ -165,7 +165,7 @@ impl ClusterClient {
         };
         let key = first_key(&command).unwrap_or_default();
         let probe = Command::new("EXISTS").arg(key).idempotent();
-        let limit = self.limit(&command);
+        let limit = self.core.config.node.limit(&command);
         let deadline = limit.and_then(Deadline::after);
         let target = Target::Slot(slot, Access::Write);
         let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();

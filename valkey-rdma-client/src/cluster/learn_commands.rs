@@ -34,7 +34,7 @@ impl Described {
 impl ClusterClient {
     /// Routes a command as a server describes it.
     pub(super) async fn execute_unknown(&self, command: Command) -> Result<Value, Error> {
-        let deadline = self.limit(&command).and_then(Deadline::after);
+        let deadline = self.core.config.node.limit(&command).and_then(Deadline::after);
         match self.describe(&command, deadline).await? {
             Some(learned) => {
                 let description = learned.describe(command.words().nth(1));

@@ -117,8 +117,7 @@ impl ClusterPipeline {
                 return Err(refusal.into());
             }
         }
-        let limits = commands.iter().filter_map(Command::limit);
-        let limit = limits.max().or(cluster.core.config.node.command_timeout);
+        let limit = cluster.core.config.node.limit_together(&commands);
         let deadline = limit.and_then(Deadline::after);
         let mut answers = Vec::with_capacity(commands.len());
         // Before, so that commands of modules keep their order too.
