@@ -24,7 +24,6 @@ use super::silence::SilenceWatch;
 use super::slot_map::SlotMap;
 use super::topology::Topology;
 use crate::client::{Client, FailedAttempt};
-use crate::config::Backoff;
 use crate::dedicated::Dedicated;
 use crate::endpoint::{Endpoint, RdmaPort};
 use crate::error::{ClusterError, Error, LostCause, LostConnection};
@@ -283,11 +282,6 @@ impl Core {
             _ = closed.wait_for(|closed| *closed) => {}
             () = self.refresh.closed() => {}
         }
-    }
-
-    /// The waits between attempts to connect.
-    pub(super) fn backoff(&self) -> Backoff {
-        self.config.node.reconnect.unwrap_or_default()
     }
 
     /// Refuses new connections.

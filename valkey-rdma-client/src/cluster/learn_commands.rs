@@ -8,8 +8,9 @@ use valkey_rdma_resp::Value;
 
 use super::client::ClusterClient;
 use super::learned::Learned;
+use super::route::no_route;
 use super::tries::Target;
-use crate::error::{ClusterError, Error};
+use crate::error::Error;
 use crate::multiplexer::Deadline;
 use crate::resp::Command;
 use crate::sync::lock;
@@ -76,7 +77,7 @@ impl ClusterClient {
             // The user may not be allowed to ask.
             Err(Error::Server(_)) => {
                 let reason = "its keys are unknown; name the node with ClusterClient::execute_on";
-                return Err(ClusterError::NoRoute { command: command.name(), reason }.into());
+                return Err(no_route(command, reason).into());
             }
             Err(error) => return Err(error),
         };

@@ -3,7 +3,7 @@
 use valkey_rdma_resp::{ServerError, ServerErrorKind};
 
 use super::client::ClusterClient;
-use super::route::slot_of;
+use super::route::{no_route, slot_of};
 use super::tries::{Target, Tries};
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::{Deadline, Replies};
@@ -108,8 +108,7 @@ fn one_slot<'a>(commands: impl IntoIterator<Item = &'a Command>) -> Result<u16, 
     let mut slot = None;
     for command in commands {
         let Some(description) = find(command) else {
-            let reason = "its keys are unknown, so its slot is";
-            return Err(ClusterError::NoRoute { command: command.name(), reason }.into());
+            return Err(no_route(command, "its keys are unknown, so its slot is").into());
         };
         let mut other = None;
         for_each_key(command, description.keys, &mut |_, key| {
