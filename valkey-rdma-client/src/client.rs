@@ -219,7 +219,7 @@ impl Client {
     }
 
     /// The error for a reply that does not come.
-    pub(crate) fn lost(&self) -> LostConnection {
+    pub(crate) fn lost_error(&self) -> LostConnection {
         let cause = Arc::new(LostCause::Stopped);
         LostConnection::new(self.first().state.peer.clone(), cause, true)
     }
@@ -258,7 +258,7 @@ impl Client {
     /// Refuses new connections after [`close`](Self::close).
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.inner.pool.is_closed() {
-            return Err(self.first().state.lost(&Arc::new(LostCause::Closed), false));
+            return Err(self.first().state.lost_error(&Arc::new(LostCause::Closed), false));
         }
         Ok(())
     }

@@ -154,7 +154,7 @@ impl Client {
     pub(crate) async fn connect_another(&self, purpose: Purpose) -> Result<RawConnection, Error> {
         let client = self.clone();
         let connected = self.home().run(async move { client.connect_here(purpose).await }).await;
-        connected.unwrap_or_else(|| Err(LostConnection { may_have_run: false, ..self.lost() }.into()))
+        connected.unwrap_or_else(|| Err(LostConnection { may_have_run: false, ..self.lost_error() }.into()))
     }
 
     /// Makes one more connection, on the current runtime.

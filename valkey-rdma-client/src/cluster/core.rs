@@ -215,7 +215,7 @@ impl Core {
         let sent = self.refresh.send(RefreshRequest { done: Some(done), is_urgent }).await;
         let outcome = if sent.is_ok() { waits.await.ok() } else { None };
         // Without an outcome the client has ended.
-        outcome.unwrap_or_else(|| Err(self.closed()))
+        outcome.unwrap_or_else(|| Err(self.closed_error()))
     }
 
     /// The node for a slot, and for what the command does.
@@ -269,7 +269,7 @@ impl Core {
     }
 
     /// The error of calls after that which concern no node.
-    pub(super) fn closed(&self) -> Error {
+    pub(super) fn closed_error(&self) -> Error {
         let cause = self.end().unwrap_or(LostCause::Closed);
         LostConnection::new(CLUSTER.into(), Arc::new(cause), false).into()
     }

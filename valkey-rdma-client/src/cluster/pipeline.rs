@@ -236,7 +236,7 @@ impl ClusterClient {
                 (Some(Err(error)), _) => Error::Server(error),
                 (None, Err(error)) => error.clone(),
                 // As many replies as commands: that is what success means.
-                (None, Ok(_)) => Error::Lost(place.client.lost()),
+                (None, Ok(_)) => Error::Lost(place.client.lost_error()),
             };
             failed.push((sent, error));
         }

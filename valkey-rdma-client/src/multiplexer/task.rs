@@ -152,7 +152,7 @@ impl ConnectionTask {
             // A call that waits for the server finds out that this does not.
             policy.connector.reached.send_replace(());
         }
-        self.queue.fail_and_finish(|request| self.state.lost(&cause, request.may_have_run));
+        self.queue.fail_and_finish(|request| self.state.lost_error(&cause, request.may_have_run));
     }
 }
 
