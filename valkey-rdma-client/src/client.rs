@@ -164,7 +164,7 @@ impl Client {
             return Err(refusal.into());
         }
         let (sender, reply) = reply_channel();
-        let limit = self.limit(&command);
+        let limit = self.config().limit(&command);
         let multiplexer = self.multiplexer();
         let request = Request::new(Commands::One(command), ReplySink::One(sender), limit);
         multiplexer.send(request)?;
@@ -219,7 +219,7 @@ impl Client {
     }
 
     /// The error for a reply that does not come.
-    pub(crate) fn lost(&self) -> LostConnection {
+    pub(crate) fn lost_error(&self) -> LostConnection {
         let cause = Arc::new(LostCause::Stopped);
         LostConnection::new(self.first().state.peer.clone(), cause, true)
     }
@@ -258,19 +258,9 @@ impl Client {
     /// Refuses new connections after [`close`](Self::close).
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.inner.pool.is_closed() {
-            return Err(self.first().state.lost(&Arc::new(LostCause::Closed), false));
+            return Err(self.first().state.lost_error(&Arc::new(LostCause::Closed), false));
         }
         Ok(())
-    }
-
-    /// How long a command may take.
-    pub(crate) fn limit(&self, command: &Command) -> Option<Duration> {
-        command.limit().or(self.config().command_timeout)
-    }
-
-    /// How long commands sent together may take.
-    pub(crate) fn limit_of(&self, commands: &[Command]) -> Option<Duration> {
-        commands.iter().filter_map(Command::limit).max().or(self.config().command_timeout)
     }
 
     pub(crate) fn connector(&self) -> &Arc<Connector> {

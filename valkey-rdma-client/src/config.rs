@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use valkey_rdma_transport::Config as TransportConfig;
 
+use crate::resp::Command;
+
 /// Settings of a client. [`Config::default`] works unedited; the address to connect to is set by the
 /// [`Endpoint`](crate::Endpoint).
 ///
@@ -179,6 +181,16 @@ impl Config {
     pub(crate) fn tracking(mut self, on: bool) -> Self {
         self.tracking = on;
         self
+    }
+
+    /// How long a command may take.
+    pub(crate) fn limit(&self, command: &Command) -> Option<Duration> {
+        command.limit().or(self.command_timeout)
+    }
+
+    /// How long commands sent together may take: the longest limit that one of them has.
+    pub(crate) fn limit_together(&self, commands: &[Command]) -> Option<Duration> {
+        commands.iter().filter_map(Command::limit).max().or(self.command_timeout)
     }
 }
 

@@ -20,4 +20,4 @@ pub(crate) use self::located::Whereabouts;
 pub(crate) use self::locator::{Finding, Locator};
 pub(crate) use self::raw::{Outstanding, RawConnection};
 pub(crate) use self::registry::Registration;
-pub(crate) use self::tcp::silence_limit;
+pub(crate) use self::tcp::keepalive_limit;

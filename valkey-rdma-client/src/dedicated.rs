@@ -19,7 +19,7 @@ mod replaced;
 mod silence;
 
 use replaced::ReplacedCheck;
-use silence::SilenceCheck;
+use silence::ServerCheck;
 
 /// A connection with one owner: [`Client::dedicated`]. Commands of other tasks do not come in between. Commands have no time limit
 /// unless [they set one](Command::timeout).
@@ -117,7 +117,7 @@ impl Client {
 
     /// Sets the client's time limit on a command without one.
     pub(crate) fn limited(&self, command: Command) -> Command {
-        match self.limit(&command) {
+        match self.config().limit(&command) {
             Some(limit) => command.timeout(limit),
             None => command,
         }
@@ -234,7 +234,7 @@ impl Dedicated {
         let client = self.client.clone();
         self.with_connection(limit, async |raw| {
             raw.outstanding = Outstanding::NOTHING;
-            let check = SilenceCheck::new(&client, raw);
+            let check = ServerCheck::new(&client, raw);
             tokio::select! {
                 biased;
                 replies = raw.exchange(commands) => replies,
@@ -264,10 +264,10 @@ impl Dedicated {
     /// # Errors
     /// [`Error::Lost`] if the operating system refuses. The connection is unusable then.
     pub fn move_to(&mut self, runtime: &Handle) -> Result<(), Error> {
-        let Some(mut raw) = self.raw.take() else { return Err(self.lost(false)) };
+        let Some(mut raw) = self.raw.take() else { return Err(self.lost_error(false)) };
         if let Err(error) = raw.move_to(runtime) {
             self.cause = Arc::new(LostCause::Io(error));
-            return Err(self.lost(false));
+            return Err(self.lost_error(false));
         }
         self.raw = Some(raw);
         Ok(())
@@ -285,7 +285,7 @@ impl Dedicated {
         {
             return Err(TimedOut { peer: self.peer(), limit, may_have_run: false }.into());
         }
-        let Some(mut raw) = self.raw.take() else { return Err(self.lost(false)) };
+        let Some(mut raw) = self.raw.take() else { return Err(self.lost_error(false)) };
         let replaced = &self.replaced;
         let work = async |raw: &mut RawConnection| match replaced {
             None => work(raw).await,
@@ -315,7 +315,7 @@ impl Dedicated {
             Err(cause) => {
                 let may_have_run = raw.write_buffer.has_written_command();
                 self.cause = Arc::new(cause);
-                Err(self.lost(may_have_run))
+                Err(self.lost_error(may_have_run))
             }
         }
     }
@@ -325,7 +325,7 @@ impl Dedicated {
         self.reusable = reusable;
     }
 
-    pub(crate) fn lost(&self, may_have_run: bool) -> Error {
+    pub(crate) fn lost_error(&self, may_have_run: bool) -> Error {
         LostConnection::new(self.peer(), self.cause.clone(), may_have_run).into()
     }
 

@@ -162,12 +162,12 @@ struct Shared {
 
 impl Shared {
     /// Why there are no more events.
-    fn ended(&self) -> Error {
+    fn ended_error(&self) -> Error {
         LostConnection::without_command(self.peer.clone(), self.cause()).into()
     }
 
     /// Why a subscription cannot be requested.
-    fn lost(&self) -> Error {
+    fn lost_error(&self) -> Error {
         LostConnection::new(self.peer.clone(), self.cause(), false).into()
     }
 
@@ -270,7 +270,7 @@ impl Subscriber {
     pub async fn next(&mut self) -> Result<Event, Error> {
         match self.events.recv().await {
             Some(event) => Ok(event),
-            None => Err(self.shared.ended()),
+            None => Err(self.shared.ended_error()),
         }
     }
 
@@ -301,7 +301,7 @@ impl Subscriber {
             Some(why) => why,
             None => unconfirmed(self.shared.peer.clone(), deadline),
         };
-        request(kind, subscribe, vec![(task, names)], deadline, || self.shared.lost(), late).await
+        request(kind, subscribe, vec![(task, names)], deadline, || self.shared.lost_error(), late).await
     }
 }
 
@@ -317,7 +317,7 @@ impl Stream for Subscriber {
             Some(event) => Ok(event),
             None => {
                 self.ended = true;
-                Err(self.shared.ended())
+                Err(self.shared.ended_error())
             }
         }))
     }

@@ -74,7 +74,7 @@ impl Client {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
-        let limit = self.limit(&command);
+        let limit = self.config().limit(&command);
         self.checkout().await?.stream_reply(command, limit).await
     }
 
@@ -104,7 +104,7 @@ impl Client {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
-        let limit = self.limit(&command);
+        let limit = self.config().limit(&command);
         self.checkout().await?.stream_argument(command, len, limit).await
     }
 }

@@ -204,7 +204,7 @@ impl Transaction {
             Place::Shared(client) => client.run_pipeline(self.commands.iter().collect()).await?,
             Place::Cluster(cluster) => cluster.run_transaction(&self.commands).await?,
             Place::Watching(client, mut connection) => {
-                let limit = client.limit_of(&self.commands);
+                let limit = client.config().limit_together(&self.commands);
                 let replies = connection.execute_all(&self.commands, limit).await?;
                 // EXEC ends every watch, executed or not.
                 connection.set_reusable(true);

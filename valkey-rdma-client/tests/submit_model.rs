@@ -143,8 +143,7 @@ impl World {
 
     /// Fails what waits.
     fn expire(&self) {
-        let (expired, _) = self.queue.expire(None, std::mem::take);
-        expired.into_iter().for_each(Item::finish);
+        self.queue.expire(None, std::mem::take).into_iter().for_each(Item::finish);
     }
 
     /// Sends what waits until the driver sleeps.

@@ -136,12 +136,8 @@ impl Client {
     pub(crate) async fn start(connector: Connector, pushes: Option<PushHook>) -> Result<Self, Error> {
         let connector = Arc::new(connector);
         let config = &connector.config;
-        let policy = config.reconnect.map(|backoff| ReconnectPolicy {
-            connector: connector.clone(),
-            backoff,
-            offline_timeout: config.offline_timeout,
-            retries: config.retries,
-        });
+        let policy =
+            config.reconnect.map(|backoff| ReconnectPolicy { connector: connector.clone(), backoff });
         let peer: Arc<str> = connector.endpoint.authority().into();
         let mut multiplexers = Vec::with_capacity(config.connections);
         let events = Arc::new(EventHub::new(config.connections));
@@ -158,7 +154,7 @@ impl Client {
     pub(crate) async fn connect_another(&self, purpose: Purpose) -> Result<RawConnection, Error> {
         let client = self.clone();
         let connected = self.home().run(async move { client.connect_here(purpose).await }).await;
-        connected.unwrap_or_else(|| Err(LostConnection { may_have_run: false, ..self.lost() }.into()))
+        connected.unwrap_or_else(|| Err(LostConnection { may_have_run: false, ..self.lost_error() }.into()))
     }
 
     /// Makes one more connection, on the current runtime.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use valkey_rdma_resp::{FromValue, Value};
@@ -116,7 +115,7 @@ impl ClusterClient {
                 if access == Access::Read {
                     command.set_idempotent();
                 }
-                let limit = self.limit(&command);
+                let limit = self.core.config.node.limit(&command);
                 self.to_slot(command, slot, access, limit).await
             }
             None => Box::pin(self.execute_found(command)).await,
@@ -185,7 +184,7 @@ impl ClusterClient {
         if description.access == Access::Read {
             command.set_idempotent();
         }
-        let limit = self.limit(&command);
+        let limit = self.core.config.node.limit(&command);
         match route(&command, description)? {
             Routed::Slot(slot) => self.to_slot(command, slot, description.access, limit).await,
             Routed::Any => {
@@ -236,11 +235,6 @@ impl ClusterClient {
                 }
             }
         }
-    }
-
-    /// How long a command may take.
-    pub(super) fn limit(&self, command: &Command) -> Option<Duration> {
-        command.limit().or(self.core.config.node.command_timeout)
     }
 }
 

@@ -24,7 +24,6 @@ use super::silence::SilenceWatch;
 use super::slot_map::SlotMap;
 use super::topology::Topology;
 use crate::client::{Client, FailedAttempt};
-use crate::config::Backoff;
 use crate::dedicated::Dedicated;
 use crate::endpoint::{Endpoint, RdmaPort};
 use crate::error::{ClusterError, Error, LostCause, LostConnection};
@@ -216,7 +215,7 @@ impl Core {
         let sent = self.refresh.send(RefreshRequest { done: Some(done), is_urgent }).await;
         let outcome = if sent.is_ok() { waits.await.ok() } else { None };
         // Without an outcome the client has ended.
-        outcome.unwrap_or_else(|| Err(self.closed()))
+        outcome.unwrap_or_else(|| Err(self.closed_error()))
     }
 
     /// The node for a slot, and for what the command does.
@@ -270,7 +269,7 @@ impl Core {
     }
 
     /// The error of calls after that which concern no node.
-    pub(super) fn closed(&self) -> Error {
+    pub(super) fn closed_error(&self) -> Error {
         let cause = self.end().unwrap_or(LostCause::Closed);
         LostConnection::new(CLUSTER.into(), Arc::new(cause), false).into()
     }
@@ -283,11 +282,6 @@ impl Core {
             _ = closed.wait_for(|closed| *closed) => {}
             () = self.refresh.closed() => {}
         }
-    }
-
-    /// The waits between attempts to connect.
-    pub(super) fn backoff(&self) -> Backoff {
-        self.config.node.reconnect.unwrap_or_default()
     }
 
     /// Refuses new connections.

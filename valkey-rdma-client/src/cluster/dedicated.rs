@@ -5,7 +5,7 @@ use valkey_rdma_resp::{FromValue, Value};
 use super::address::NodeAddress;
 use super::client::ClusterClient;
 use super::fan_out::Targets;
-use super::route::{Route, Routed, route, slot_of};
+use super::route::{Route, Routed, UNKNOWN, no_route, route, slot_of};
 use super::tries::{Target, Tries};
 use crate::dedicated::Dedicated;
 use crate::error::{ClusterError, Error};
@@ -132,7 +132,7 @@ impl ClusterClient {
     /// Same as [`Client::stream_reply`](crate::Client::stream_reply).
     pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
         let (target, repeatable) = self.target(&command)?;
-        let limit = self.limit(&command);
+        let limit = self.core.config.node.limit(&command);
         let deadline = limit.and_then(Deadline::after);
         let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
         loop {
@@ -161,11 +161,11 @@ impl ClusterClient {
         let (target, repeatable) = self.target(&command)?;
         let Target::Slot(slot, _) = target else {
             let reason = "it has no key before the argument to be streamed";
-            return Err(ClusterError::NoRoute { command: command.name(), reason }.into());
+            return Err(no_route(&command, reason).into());
         };
         let key = first_key(&command).unwrap_or_default();
         let probe = Command::new("EXISTS").arg(key).idempotent();
-        let limit = self.limit(&command);
+        let limit = self.core.config.node.limit(&command);
         let deadline = limit.and_then(Deadline::after);
         let target = Target::Slot(slot, Access::Write);
         let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
@@ -189,14 +189,13 @@ impl ClusterClient {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
-        let no_route = |reason| Error::from(ClusterError::NoRoute { command: command.name(), reason });
-        let description = find(command).ok_or_else(|| no_route("its keys are unknown"))?;
+        let description = find(command).ok_or_else(|| no_route(command, UNKNOWN))?;
         match route(command, description)? {
             Routed::Slot(slot) => {
                 let repeatable = description.access == Access::Read || command.is_idempotent();
                 Ok((Target::Slot(slot, Access::Write), repeatable))
             }
-            _ => Err(no_route("it needs keys of one slot")),
+            _ => Err(no_route(command, "it needs keys of one slot").into()),
         }
     }
 }

@@ -7,6 +7,7 @@ use super::client::ClusterClient;
 use super::route::slot_of;
 use super::tries::Target;
 use crate::error::Error;
+use crate::execute::sealed::Sealed;
 use crate::multiplexer::Deadline;
 use crate::resp::command_table::Access;
 use crate::scan::ElementScan;
@@ -27,9 +28,11 @@ impl ClusterClient {
     pub fn scan_sorted_set(&self, key: impl AsRef<[u8]>) -> ElementScan<(Bytes, f64), Self> {
         ElementScan::new(self, "ZSCAN", key)
     }
+}
 
+impl Sealed for ClusterClient {
     /// The next batch. Always from the primary: replicas have cursors of their own.
-    pub(super) async fn scan_batch(&self, position: &mut ScanPosition) -> Result<Value, Error> {
+    async fn scan_on(&self, position: &mut ScanPosition) -> Result<Value, Error> {
         let target = Target::Slot(slot_of(position.key()), Access::Write);
         let deadline = self.core.config.node.command_timeout.and_then(Deadline::after);
         let (cursor, command_at) = position.split();

@@ -7,16 +7,8 @@ use super::client::ClusterClient;
 use super::route::Route;
 use crate::error::Error;
 use crate::execute::Execute;
-use crate::execute::sealed::Sealed;
 use crate::resp::Command;
-use crate::scan::position::ScanPosition;
 use crate::transaction::Transaction;
-
-impl Sealed for ClusterClient {
-    async fn scan_on(&self, position: &mut ScanPosition) -> Result<Value, Error> {
-        self.scan_batch(position).await
-    }
-}
 
 impl Execute for ClusterClient {
     async fn execute(&self, command: Command) -> Result<Value, Error> {

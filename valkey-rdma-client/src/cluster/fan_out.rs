@@ -52,7 +52,7 @@ impl ClusterClient {
         if description.is_some_and(|description| description.access == Access::Read) {
             command.set_idempotent();
         }
-        let deadline = self.limit(&command).and_then(Deadline::after);
+        let deadline = self.core.config.node.limit(&command).and_then(Deadline::after);
         match self.targets(route)? {
             Targets::One(target) => self.with_tries(Box::new(command), target, deadline).await,
             Targets::Several(targets) => self.fan_out(command, targets, response).await,
@@ -99,7 +99,7 @@ impl ClusterClient {
         if targets.is_empty() {
             return Err(ClusterError::NoPrimaries.into());
         }
-        let deadline = self.limit(&command).and_then(Deadline::after);
+        let deadline = self.core.config.node.limit(&command).and_then(Deadline::after);
         let mut sent: FuturesUnordered<_> = (0..)
             .zip(targets)
             .map(|(at, target)| {

@@ -8,8 +8,9 @@ use valkey_rdma_resp::Value;
 
 use super::client::ClusterClient;
 use super::learned::Learned;
+use super::route::no_route;
 use super::tries::Target;
-use crate::error::{ClusterError, Error};
+use crate::error::Error;
 use crate::multiplexer::Deadline;
 use crate::resp::Command;
 use crate::sync::lock;
@@ -34,7 +35,7 @@ impl Described {
 impl ClusterClient {
     /// Routes a command as a server describes it.
     pub(super) async fn execute_unknown(&self, command: Command) -> Result<Value, Error> {
-        let deadline = self.limit(&command).and_then(Deadline::after);
+        let deadline = self.core.config.node.limit(&command).and_then(Deadline::after);
         match self.describe(&command, deadline).await? {
             Some(learned) => {
                 let description = learned.describe(command.words().nth(1));
@@ -76,7 +77,7 @@ impl ClusterClient {
             // The user may not be allowed to ask.
             Err(Error::Server(_)) => {
                 let reason = "its keys are unknown; name the node with ClusterClient::execute_on";
-                return Err(ClusterError::NoRoute { command: command.name(), reason }.into());
+                return Err(no_route(command, reason).into());
             }
             Err(error) => return Err(error),
         };

@@ -115,7 +115,7 @@ impl Node {
         drop(outcome.changed().await);
         match self.live() {
             Some(client) => Ok(client),
-            None => Err(self.last_error().unwrap_or_else(|| self.closed())),
+            None => Err(self.last_error().unwrap_or_else(|| self.closed_error())),
         }
     }
 
@@ -238,23 +238,23 @@ impl Node {
     }
 
     /// The error of commands after the end of the cluster client.
-    pub(super) fn ended(&self, cause: LostCause) -> Error {
+    pub(super) fn ended_error(&self, cause: LostCause) -> Error {
         LostConnection::new(self.name.clone(), Arc::new(cause), false).into()
     }
 
-    fn closed(&self) -> Error {
-        self.ended(LostCause::Closed)
+    fn closed_error(&self) -> Error {
+        self.ended_error(LostCause::Closed)
     }
 
     /// Starts a task that connects, unless there is one.
     fn start_dial(self: &Arc<Self>) -> Result<(), Error> {
         let mut dial = lock(&self.dial);
         if dial.closed {
-            return Err(self.closed());
+            return Err(self.closed_error());
         }
         if !dial.in_progress && self.live.load().is_none() {
             dial.in_progress = true;
-            let attempt = Attempt { node: self.clone(), error: Some(self.ended(LostCause::Stopped)) };
+            let attempt = Attempt { node: self.clone(), error: Some(self.ended_error(LostCause::Stopped)) };
             let (not_before, may_hurry) = (dial.redial.not_before(), dial.redial.may_hurry());
             // A runtime that shuts down drops the attempt at once, which takes the lock.
             drop(dial);
@@ -302,7 +302,7 @@ impl Attempt {
                 node.settings.reached.send_replace(());
                 None
             }
-            Ok(_) => Some(node.closed()),
+            Ok(_) => Some(node.closed_error()),
             Err(error) => {
                 warn!(node = %node.name, error = %format_args!("{error:#}"), "no connection to a node");
                 dial.redial.failed(node.settings.backoff);

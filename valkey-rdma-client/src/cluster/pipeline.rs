@@ -117,8 +117,7 @@ impl ClusterPipeline {
                 return Err(refusal.into());
             }
         }
-        let limits = commands.iter().filter_map(Command::limit);
-        let limit = limits.max().or(cluster.core.config.node.command_timeout);
+        let limit = cluster.core.config.node.limit_together(&commands);
         let deadline = limit.and_then(Deadline::after);
         let mut answers = Vec::with_capacity(commands.len());
         // Before, so that commands of modules keep their order too.
@@ -237,7 +236,7 @@ impl ClusterClient {
                 (Some(Err(error)), _) => Error::Server(error),
                 (None, Err(error)) => error.clone(),
                 // As many replies as commands: that is what success means.
-                (None, Ok(_)) => Error::Lost(place.client.lost()),
+                (None, Ok(_)) => Error::Lost(place.client.lost_error()),
             };
             failed.push((sent, error));
         }

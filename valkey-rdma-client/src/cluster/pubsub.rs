@@ -126,7 +126,7 @@ impl ClusterSubscriber {
         let core = &self.cluster.core;
         let deadline = core.config.node.command_timeout.and_then(Deadline::after);
         let late = |deadline| unconfirmed(CLUSTER.into(), deadline);
-        request(kind, subscribe, lanes, deadline, || core.closed(), late).await
+        request(kind, subscribe, lanes, deadline, || core.closed_error(), late).await
     }
 
     /// The lane of a slot, started when it is first needed.

@@ -112,7 +112,8 @@ pub(super) fn route(command: &Command, description: &Description<'_>) -> Result<
     }
 }
 
-fn no_route(command: &Command, reason: &'static str) -> ClusterError {
+/// The error of a command whose node cannot be found.
+pub(super) fn no_route(command: &Command, reason: &'static str) -> ClusterError {
     ClusterError::NoRoute { command: command.name(), reason }
 }
 
@@ -148,7 +149,7 @@ const READ_BY_ANY: [&[u8]; 7] =
     [b"INFO", b"KEYSLOT", b"NODES", b"SHARDS", b"SLOTS", b"HELP", b"COUNT-FAILURE-REPORTS"];
 
 const SCANS: &str = "its cursor holds on one node only; use ClusterClient::scan";
-const UNKNOWN: &str = "its keys are unknown";
+pub(super) const UNKNOWN: &str = "its keys are unknown";
 const NAME_THE_NODE: &str = "it concerns one node; name it with ClusterClient::execute_on";
 
 #[cfg(test)]

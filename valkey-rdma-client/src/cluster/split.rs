@@ -27,7 +27,7 @@ impl ClusterClient {
         description: &Description<'_>,
     ) -> Result<Value, Error> {
         let parts = split(&command, description);
-        let limit = self.limit(&command);
+        let limit = self.core.config.node.limit(&command);
         let count = parts.iter().map(|part| part.places.len()).sum();
         let access = description.access;
         let (places, sent): (Vec<_>, Vec<_>) = parts

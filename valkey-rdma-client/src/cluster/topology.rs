@@ -14,6 +14,7 @@ use super::node::{DialSettings, Facts, Node};
 use super::slot_map::{Shard, SlotMap};
 use super::slots_reply::View;
 use crate::client::Client;
+use crate::config::Backoff;
 use crate::sync::lock;
 
 /// The map and the nodes. Reading the map takes no lock; replacing it holds one, but never across an `await`.
@@ -62,6 +63,11 @@ impl Topology {
     /// Where connections to nodes are reported.
     pub(super) fn events(&self) -> &NodeEventHub {
         &self.settings.events
+    }
+
+    /// The waits between attempts to connect.
+    pub(super) fn backoff(&self) -> Backoff {
+        self.settings.backoff
     }
 
     /// The current map. The guard must not be kept across an `await`.

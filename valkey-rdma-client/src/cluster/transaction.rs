@@ -3,7 +3,7 @@
 use valkey_rdma_resp::{ServerError, ServerErrorKind};
 
 use super::client::ClusterClient;
-use super::route::slot_of;
+use super::route::{no_route, slot_of};
 use super::tries::{Target, Tries};
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::{Deadline, Replies};
@@ -45,7 +45,7 @@ impl ClusterClient {
     pub async fn watch(&self, keys: impl IntoIterator<Item = impl ToArg>) -> Result<Watch, Error> {
         let command = keys.into_iter().fold(Command::new("WATCH"), Command::arg);
         let slot = one_slot([&command])?;
-        let deadline = self.limit(&command).and_then(Deadline::after);
+        let deadline = self.core.config.node.limit(&command).and_then(Deadline::after);
         let target = Target::Slot(slot, Access::Write);
         let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
         loop {
@@ -66,8 +66,7 @@ impl ClusterClient {
     pub(crate) async fn run_transaction(&self, commands: &[Command]) -> Result<Vec<Reply>, Error> {
         let inner = &commands[1..commands.len() - 1];
         let slot = one_slot(inner)?;
-        let limits = inner.iter().filter_map(Command::limit);
-        let deadline = limits.max().or(self.core.config.node.command_timeout).and_then(Deadline::after);
+        let deadline = self.core.config.node.limit_together(inner).and_then(Deadline::after);
         let repeatable = inner.iter().all(Command::is_idempotent);
         let target = Target::Slot(slot, Access::Write);
         let mut tries = Tries::new(&self.core, target, deadline, "MULTI".to_owned());
@@ -109,8 +108,7 @@ fn one_slot<'a>(commands: impl IntoIterator<Item = &'a Command>) -> Result<u16, 
     let mut slot = None;
     for command in commands {
         let Some(description) = find(command) else {
-            let reason = "its keys are unknown, so its slot is";
-            return Err(ClusterError::NoRoute { command: command.name(), reason }.into());
+            return Err(no_route(command, "its keys are unknown, so its slot is").into());
         };
         let mut other = None;
         for_each_key(command, description.keys, &mut |_, key| {

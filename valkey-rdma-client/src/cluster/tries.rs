@@ -136,7 +136,7 @@ impl<'a> Tries<'a> {
             }
             // A node that was first heard of after that would be connected to.
             if let Some(cause) = self.core.end() {
-                return Err(node.ended(cause));
+                return Err(node.ended_error(cause));
             }
             let patience = self.patience();
             let connected = tokio::select! {

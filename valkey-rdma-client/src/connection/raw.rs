@@ -267,39 +267,40 @@ impl RawConnection {
     /// yet what has arrived.
     pub(crate) fn fill_last(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
         match &self.socket {
-            AnyStream::Tcp(stream) => match tcp::read_now(stream, self.decoder.room()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
-                read => Poll::Ready(arrived(read).map(drop)),
-            },
+            AnyStream::Tcp(stream) => arrived_now(tcp::read_now(stream, self.decoder.room())),
             _ => self.poll_fill(cx),
         }
     }
 
     /// Why the connection has ended, if this machine knows that.
     pub(crate) fn ended(&mut self) -> Option<LostCause> {
-        match &self.socket {
-            AnyStream::Tcp(stream) => match tcp::peek(stream) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-                peeked => arrived(peeked).err(),
-            },
-            _ => match self.poll_fill(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(Err(cause)) => Some(cause),
-                // Push messages.
-                _ => None,
-            },
+        match self.look() {
+            Poll::Ready(Err(cause)) => Some(cause),
+            // Push messages.
+            Poll::Ready(Ok(())) | Poll::Pending => None,
         }
     }
 
     /// True if the connection can be reused: the peer has neither closed it nor sent anything unexpected.
     pub(crate) fn is_reusable(&mut self) -> bool {
-        self.decoder.is_empty()
-            && match &self.socket {
-                // Its reactor may not have run since.
-                AnyStream::Tcp(stream) => {
-                    tcp::peek(stream).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-                }
-                _ => self.poll_fill(&mut Context::from_waker(Waker::noop())).is_pending(),
-            }
+        self.decoder.is_empty() && self.look().is_pending()
+    }
+
+    /// Looks whether bytes or the end of the stream have arrived. Nothing is woken later. Bytes that TCP has received stay in the kernel.
+    fn look(&mut self) -> Poll<Result<(), LostCause>> {
+        match &self.socket {
+            // Its reactor may not have run since.
+            AnyStream::Tcp(stream) => arrived_now(tcp::peek(stream)),
+            _ => self.poll_fill(&mut Context::from_waker(Waker::noop())),
+        }
+    }
+}
+
+/// The result of a system call that does not wait: pending if nothing has arrived.
+fn arrived_now(read: io::Result<usize>) -> Poll<Result<(), LostCause>> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+        read => Poll::Ready(arrived(read).map(drop)),
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) async fn connect(
 }
 
 /// How long a server may leave a PING without an answer. `None` over RDMA and the emulated device, which notice a silent server themselves.
-pub(crate) fn silence_limit(info: &ConnectionInfo, config: &Config) -> Option<Duration> {
+pub(crate) fn keepalive_limit(info: &ConnectionInfo, config: &Config) -> Option<Duration> {
     let limit = config.keepalive_timeout.filter(|_| info.device.is_none());
     limit.map(|limit| limit.clamp(SECOND, LONGEST_TIMEOUT))
 }

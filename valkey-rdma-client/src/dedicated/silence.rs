@@ -8,23 +8,23 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::client::Client;
-use crate::connection::{RawConnection, Whereabouts, silence_limit};
+use crate::connection::{RawConnection, Whereabouts, keepalive_limit};
 use crate::error::{Error, LostCause};
 use crate::question::Answer;
 use crate::resp::Command;
 use crate::stats::Purpose;
 
 /// Asks about the server of one connection.
-pub(super) struct SilenceCheck {
+pub(super) struct ServerCheck {
     client: Client,
     /// `None`: silence is not limited, or the transport notices it.
     limit: Option<Duration>,
     whereabouts: Option<Whereabouts>,
 }
 
-impl SilenceCheck {
+impl ServerCheck {
     pub(super) fn new(client: &Client, raw: &RawConnection) -> Self {
-        let limit = silence_limit(&raw.info, client.config());
+        let limit = keepalive_limit(&raw.info, client.config());
         let whereabouts = client.connector().whereabouts(raw);
         Self { client: client.clone(), limit, whereabouts }
     }

@@ -29,9 +29,9 @@ use tracing::debug;
 use super::burst::Burst;
 use super::deadline::DeadlineTimer;
 use super::in_flight::InFlight;
-use super::queue::RequestQueue;
+use super::request::Request;
 use super::state::MultiplexerState;
-use super::submit::{Awake, Ending, Sleep};
+use super::submit::{Awake, Ending, Sleep, SubmitQueue};
 use crate::connection::RawConnection;
 use crate::error::LostCause;
 use valkey_rdma_transport::AnyStream;
@@ -56,7 +56,7 @@ const MAX_YIELD: Duration = Duration::from_millis(1);
 /// Owns a connection and the requests that wait to be sent on it.
 pub(crate) struct Driver {
     raw: RawConnection,
-    queue: Arc<RequestQueue>,
+    queue: Arc<SubmitQueue<Request>>,
     in_flight: InFlight,
     /// Callers whose reply has come, about to be woken. Kept for its memory.
     callers: Vec<Waker>,
@@ -96,11 +96,11 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(
         mut raw: RawConnection,
-        queue: Arc<RequestQueue>,
+        queue: Arc<SubmitQueue<Request>>,
         state: Arc<MultiplexerState>,
         retries: Option<u32>,
     ) -> Self {
-        queue.submitted.end_outage();
+        queue.end_outage();
         raw.drive_inline();
         let one_thread = raw.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
         Self {
@@ -133,7 +133,7 @@ impl Driver {
         if !self.task.will_wake(cx.waker()) {
             self.task.clone_from(cx.waker());
             // `close` wakes it from now on, also before it first sleeps.
-            self.queue.submitted.attend(cx.waker());
+            self.queue.attend(cx.waker());
         }
         let before = self.progress;
         let polled = if self.given_up { Poll::Ready(LostCause::Moved) } else { self.poll_connection(cx) };
@@ -158,7 +158,7 @@ impl Driver {
             // If something else has woken the task, the callers have waited long enough.
             self.burst.wake();
             // The callers that are ready now push too: their requests leave together.
-            if self.queue.submitted.take_woken_by_push() {
+            if self.queue.take_woken_by_push() {
                 self.yield_now(cx);
                 return Poll::Pending;
             }
@@ -249,7 +249,7 @@ impl Driver {
             batches if batches < MAX_BATCHES_IN_FLIGHT => Sleep::Listening,
             _ => Sleep::Holding,
         };
-        self.queue.submitted.sleep(sleep, cx.waker())
+        self.queue.sleep(sleep, cx.waker())
     }
 
     /// Ready when the deadline of `close` has passed.
@@ -264,7 +264,7 @@ impl Driver {
     /// Ready once this side has ended the connection.
     fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<LostCause> {
         // While a batch is being written, nothing is taken from the queue, which would report its end.
-        if self.writing && self.queue.submitted.ending() == Some(Ending::Abandoned) {
+        if self.writing && self.queue.ending() == Some(Ending::Abandoned) {
             self.ending = Some(Ending::Abandoned);
         }
         match self.ending {

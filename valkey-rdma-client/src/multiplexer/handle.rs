@@ -6,10 +6,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::deadline::Deadline;
-use super::queue::RequestQueue;
 use super::request::Request;
 use super::state::{MultiplexerState, PushHook};
-use super::submit::Pushed;
+use super::submit::{Pushed, SubmitQueue};
 use super::task::{ConnectionTask, DriverSlot, ReconnectPolicy};
 use crate::connection::RawConnection;
 use crate::error::Error;
@@ -17,7 +16,7 @@ use crate::events::EventReporter;
 
 /// The clients' handle. The connection task ends when it is dropped.
 pub(crate) struct Multiplexer {
-    queue: Arc<RequestQueue>,
+    queue: Arc<SubmitQueue<Request>>,
     slot: Arc<DriverSlot>,
     pub(crate) state: Arc<MultiplexerState>,
 }
@@ -31,7 +30,7 @@ impl Multiplexer {
         pushes: Option<PushHook>,
         events: EventReporter,
     ) -> Self {
-        let queue = Arc::new(RequestQueue::new());
+        let queue = Arc::new(SubmitQueue::new());
         let state = Arc::new(MultiplexerState::new(peer, &raw, pushes, events));
         let slot = Arc::new(DriverSlot::default());
         let task = ConnectionTask { queue: queue.clone(), slot: slot.clone(), state: state.clone(), policy };
@@ -46,11 +45,11 @@ impl Multiplexer {
         {
             return Err(refused(request, self.late(deadline)));
         }
-        match self.queue.submitted.push(request) {
+        match self.queue.push(request) {
             Pushed::Queued => {}
             Pushed::MustSend => {
                 if !self.slot.send_inline() {
-                    self.queue.submitted.wake();
+                    self.queue.wake();
                 }
             }
             Pushed::Closed(request) => {
@@ -67,7 +66,7 @@ impl Multiplexer {
 
     /// A caller goes away without its reply.
     pub(crate) fn leave(&self) {
-        self.queue.submitted.leave();
+        self.queue.leave();
     }
 
     /// The error for a request that was not sent in time, which is counted.
@@ -82,12 +81,12 @@ impl Multiplexer {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.queue.submitted.is_finished()
+        self.queue.is_finished()
     }
 
     #[cfg(test)]
     pub(crate) fn queued(&self) -> usize {
-        self.queue.submitted.len()
+        self.queue.len()
     }
 
     /// Ends the current connection because its server is no longer the one to talk to.
@@ -130,6 +129,6 @@ fn refused(request: Request, why: Error) -> Error {
 
 impl Drop for Multiplexer {
     fn drop(&mut self) {
-        drop(self.queue.submitted.abandon());
+        drop(self.queue.abandon());
     }
 }

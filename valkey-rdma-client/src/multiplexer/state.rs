@@ -82,7 +82,7 @@ impl MultiplexerState {
 
     pub(crate) fn disconnected(&self, cause: &Arc<LostCause>) {
         self.online.store(false, Ordering::Relaxed);
-        self.current().outage = Some(self.lost(cause, false));
+        self.current().outage = Some(self.lost_error(cause, false));
         self.events.lost(cause);
     }
 
@@ -134,7 +134,7 @@ impl MultiplexerState {
         }
     }
 
-    pub(crate) fn lost(&self, cause: &Arc<LostCause>, may_have_run: bool) -> Error {
+    pub(crate) fn lost_error(&self, cause: &Arc<LostCause>, may_have_run: bool) -> Error {
         LostConnection::new(self.peer.clone(), cause.clone(), may_have_run).into()
     }
 
@@ -160,11 +160,11 @@ impl MultiplexerState {
     /// request it had taken was answered.
     pub(crate) fn error_for_unanswered(&self, handed_over: bool) -> Error {
         match self.cause.get() {
-            Some(cause) => self.lost(cause, handed_over && matches!(**cause, LostCause::Stopped)),
+            Some(cause) => self.lost_error(cause, handed_over && matches!(**cause, LostCause::Stopped)),
             None if !handed_over && self.closing.get().is_some() => {
-                self.lost(&Arc::new(LostCause::Closed), false)
+                self.lost_error(&Arc::new(LostCause::Closed), false)
             }
-            None => self.lost(&Arc::new(LostCause::Stopped), handed_over),
+            None => self.lost_error(&Arc::new(LostCause::Stopped), handed_over),
         }
     }
 

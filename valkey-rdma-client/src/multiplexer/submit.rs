@@ -282,18 +282,14 @@ impl<T: Submit> SubmitQueue<T> {
     }
 
     /// Takes out what has waited too long. The timer is then due by `others`, the deadline of requests elsewhere, or by the
-    /// first deadline that is left. Returns that too.
-    pub(crate) fn expire<R>(
-        &self,
-        others: Option<Instant>,
-        edit: impl FnOnce(&mut VecDeque<T>) -> R,
-    ) -> (R, Option<Instant>) {
+    /// first deadline that is left.
+    pub(crate) fn expire<R>(&self, others: Option<Instant>, edit: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
         let mut state = lock(&self.0);
         let begin = Instant::now();
         let result = state.edit(others, edit);
         let now = Instant::now();
         state.timer = state.timer.map(|timer| timer.max(now + (now - begin) * SEARCH_APART));
-        (result, state.timer)
+        result
     }
 
     /// A caller goes away without its reply. Its request is dropped at once, or together with others.

@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep};
 use tracing::{Instrument, debug, debug_span, info, warn};
 
 use super::driver::Driver;
-use super::queue::RequestQueue;
 use super::request::Request;
 use super::state::MultiplexerState;
+use super::submit::SubmitQueue;
 use crate::config::{Backoff, STABLE_AFTER};
 use crate::connection::{Connector, LONGEST_WAIT_FOR_DATA, RawConnection};
 use crate::error::{Chain, LostCause};
@@ -28,13 +28,11 @@ use crate::sync::{Mutex, lock};
 pub(crate) struct ReconnectPolicy {
     pub(crate) connector: Arc<Connector>,
     pub(crate) backoff: Backoff,
-    pub(crate) offline_timeout: Option<Duration>,
-    pub(crate) retries: u32,
 }
 
 /// The task behind a [`Multiplexer`](super::Multiplexer).
 pub(super) struct ConnectionTask {
-    pub(super) queue: Arc<RequestQueue>,
+    pub(super) queue: Arc<SubmitQueue<Request>>,
     pub(super) slot: Arc<DriverSlot>,
     pub(super) state: Arc<MultiplexerState>,
     pub(super) policy: Option<ReconnectPolicy>,
@@ -42,7 +40,7 @@ pub(super) struct ConnectionTask {
 
 impl ConnectionTask {
     pub(super) async fn run(self, mut raw: RawConnection) {
-        let retries = self.policy.as_ref().map(|policy| policy.retries);
+        let retries = self.policy.as_ref().map(|policy| policy.connector.config.retries);
         let mut attempt = 0;
         loop {
             let span = debug_span!("connection", peer = %self.state.peer, transport = %raw.info.transport);
@@ -94,12 +92,13 @@ impl ConnectionTask {
         first: u32,
     ) -> Option<RawConnection> {
         let why = |request: &Request| self.state.not_restored(cause, request.may_have_run);
+        let offline_timeout = policy.connector.config.offline_timeout;
         let mut reached = policy.connector.reached.subscribe();
         // Not behind a server that ends connections as soon as they are made: they would drive each other.
         let is_first_outage = first <= 1;
         let mut loading = None;
         for attempt in first.. {
-            let offline = self.queue.wait_offline(policy.offline_timeout, why);
+            let offline = self.queue.wait_offline(offline_timeout, why);
             let wait = policy.backoff.wait(attempt);
             let wait = if loading.is_some() { wait.min(LONGEST_WAIT_FOR_DATA) } else { wait };
             tokio::select! {
@@ -108,7 +107,7 @@ impl ConnectionTask {
                 // The server is there.
                 _ = reached.changed(), if is_first_outage => {}
             }
-            let offline = self.queue.wait_offline(policy.offline_timeout, why);
+            let offline = self.queue.wait_offline(offline_timeout, why);
             let connected = tokio::select! {
                 connected = policy.connector.connect_loaded(Purpose::Shared, &mut loading) => connected,
                 () = offline => return None,
@@ -131,13 +130,14 @@ impl ConnectionTask {
 
     /// Waits before an attempt: less while a request waits that would fail before the attempt.
     async fn pause(&self, mut wait: Duration, policy: &ReconnectPolicy) {
-        let limits = [policy.offline_timeout, policy.connector.config.command_timeout];
+        let config = &policy.connector.config;
+        let limits = [config.offline_timeout, config.command_timeout];
         if let Some(patience) = limits.into_iter().flatten().min() {
             let step = policy.backoff.step(patience);
             while wait > step {
                 sleep(step).await;
                 wait -= step;
-                if self.queue.submitted.has_waiting() {
+                if self.queue.has_waiting() {
                     return;
                 }
             }
@@ -152,7 +152,7 @@ impl ConnectionTask {
             // A call that waits for the server finds out that this does not.
             policy.connector.reached.send_replace(());
         }
-        self.queue.finish(|request| self.state.lost(&cause, request.may_have_run));
+        self.queue.fail_and_finish(|request| self.state.lost_error(&cause, request.may_have_run));
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::config::Config;
-use crate::connection::{RawConnection, silence_limit};
+use crate::connection::{RawConnection, keepalive_limit};
 
 /// Watches one connection of a subscriber.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(super) enum Silence {
 
 impl SilenceCheck {
     pub(super) fn new(raw: &RawConnection, config: &Config) -> Self {
-        let clock = silence_limit(&raw.info, config).map(|limit| {
+        let clock = keepalive_limit(&raw.info, config).map(|limit| {
             let mut halves = interval_at(Instant::now() + limit / 2, limit / 2);
             // A program that was itself frozen reads first what has come.
             halves.set_missed_tick_behavior(MissedTickBehavior::Delay);

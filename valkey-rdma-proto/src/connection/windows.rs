@@ -75,7 +75,8 @@ impl RxWindow {
         Ok(first)
     }
 
-    /// Returns the next buffer to register, if the peer has filled the current one and another is free.
+    /// Registers the next receive window, if the peer has filled the current buffer and the next is free (clauses W-5, W-6).
+    /// Returns the Register to send.
     pub(super) fn next_to_offer(&mut self) -> Option<XferMemory> {
         if self.buffers[self.filling].announced < self.len {
             return None;

@@ -83,7 +83,7 @@ impl Lane {
                         attempts = 0;
                     } else {
                         // A server that ends each connection at once gets growing waits too.
-                        beside(&mut outbox, sleep(self.core.backoff().wait(attempts))).await;
+                        beside(&mut outbox, sleep(self.core.topology.backoff().wait(attempts))).await;
                         attempts += 1;
                     }
                 }
@@ -95,7 +95,7 @@ impl Lane {
                     {
                         answer(order, Err(error));
                     }
-                    beside(&mut outbox, sleep(self.core.backoff().wait(attempts))).await;
+                    beside(&mut outbox, sleep(self.core.topology.backoff().wait(attempts))).await;
                     attempts += 1;
                 }
             }

@@ -39,11 +39,9 @@ impl Driver {
             self.state.counters.bytes_read();
         }
         let share = self.in_flight.commands().div_ceil(2).max(REPLIES_PER_TURN);
-        let requests = self.in_flight.requests();
-        let replies = self.deliver_replies(share).map_err(LostCause::Protocol)?;
+        let (replies, several) = self.deliver_replies(share).map_err(LostCause::Protocol)?;
         self.has_buffered_replies = replies == share;
         // Several callers are likely to send again at the same time: then their commands leave together.
-        let several = requests - self.in_flight.requests() > 1;
         Ok(match several {
             true if !self.one_thread => Read::Deferred,
             _ if self.has_buffered_replies || several => Read::Yield,
@@ -51,8 +49,8 @@ impl Driver {
         })
     }
 
-    /// Delivers complete replies, up to `most`. Returns how many.
-    pub(super) fn deliver_replies(&mut self, most: usize) -> Result<usize, ProtocolError> {
+    /// Delivers complete replies, up to `most`. Returns how many, and true if they completed several requests.
+    pub(super) fn deliver_replies(&mut self, most: usize) -> Result<(usize, bool), ProtocolError> {
         let (requests, commands) = (self.in_flight.requests(), self.in_flight.commands());
         let outcome = self.take_replies(most);
         let replies = commands - self.in_flight.commands();
@@ -63,7 +61,7 @@ impl Driver {
         } else {
             self.callers.drain(..).for_each(Waker::wake);
         }
-        outcome.map(|()| replies)
+        outcome.map(|()| (replies, several))
     }
 
     /// Decodes complete replies, up to `most`, and leaves each for its caller. The callers to wake are collected.
@@ -100,8 +98,7 @@ impl Driver {
             state.counters.timed_out();
             sink.fail(state.timed_out(deadline.limit, true));
         });
-        let (expired, _) = self.queue.expire(now, next);
-        self.fail_late(expired);
+        self.fail_late(self.queue.take_late(now, next));
     }
 
     /// Fails requests that have waited too long to be sent.

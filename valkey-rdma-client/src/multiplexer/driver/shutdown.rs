@@ -52,7 +52,7 @@ impl Driver {
             if may_retry && request.is_wanted() && request.sink.restart() {
                 again.push(request);
             } else {
-                let error = self.state.lost(&cause, request.may_have_run);
+                let error = self.state.lost_error(&cause, request.may_have_run);
                 request.fail(error);
             }
         }

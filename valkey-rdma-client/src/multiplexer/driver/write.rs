@@ -85,7 +85,7 @@ impl Driver {
             batch = batch + request.load;
             position = self.in_flight.push(request, position);
         };
-        let ending = self.queue.submitted.take(only_full, most, add, &mut late);
+        let ending = self.queue.take(only_full, most, add, &mut late);
         self.ending = ending.or(self.ending);
         if !late.is_empty() {
             self.fail_late(late);

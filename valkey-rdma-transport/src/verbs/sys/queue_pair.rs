@@ -1,4 +1,4 @@
-//! Queue pairs.
+//! Queue pairs: a wrapper for each C call. `verbs/qp.rs` owns the queue pair and builds the work requests.
 
 use std::io;
 use std::mem;

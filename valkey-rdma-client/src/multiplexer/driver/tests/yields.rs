@@ -26,11 +26,11 @@ async fn a_driver_does_not_depend_on_the_budget_that_other_tasks_left() {
     let raw = RawConnection::new(AnyStream::Tcp(stream), info, None);
     let events = EventReporter::new(Arc::new(EventHub::new(1)), 0);
     let state = Arc::new(MultiplexerState::new("test:1".into(), &raw, None, events));
-    let queue = Arc::new(RequestQueue::new());
+    let queue = Arc::new(SubmitQueue::new());
     let (reply, _wanted) = oneshot::channel();
     let sink = ReplySink::Many(reply, Replies::Kept(Vec::new()));
     let ping = Request::new(Commands::One(Command::new("PING")), sink, None);
-    assert!(matches!(queue.submitted.push(ping), Pushed::Queued));
+    assert!(matches!(queue.push(ping), Pushed::Queued));
     let slot = DriverSlot::default();
     let mut drive = pin!(slot.drive(Driver::new(raw, queue, state, None)));
     while has_budget_remaining() {
