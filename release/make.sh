@@ -6,6 +6,8 @@
 # Run it on the oldest Debian that is supported (12): programs need the glibc of the machine that they were built on, or a
 # later one. The script checks that.
 set -euo pipefail
+# Every user reads what is installed.
+umask 022
 top=$(dirname "$(readlink -f "$0")")/..
 top=$(readlink -f "$top")
 . "$top/tests/lab/packages.sh"
@@ -25,8 +27,8 @@ arch=$(uname -m)
 VALKEY_RDMA_COMMIT=$(git describe --always --dirty --abbrev=12 --exclude '*')
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 version=$(cargo metadata --no-deps --format-version 1 | sed -n 's/.*"name":"valkey-rdma-gateway","version":"\([^"]*\)".*/\1/p')
-# A build of any other commit sorts before the release in Debian.
-[ "$(git tag --points-at HEAD "v$version")" ] || version=$version~git$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d).${VALKEY_RDMA_COMMIT//-/.}
+# A build of anything else sorts before the release in Debian.
+[[ $(git tag --points-at HEAD "v$version") && $VALKEY_RDMA_COMMIT != *-dirty ]] || version=$version~git$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d).${VALKEY_RDMA_COMMIT//-/.}
 export VALKEY_RDMA_COMMIT SOURCE_DATE_EPOCH
 
 # Optimised as the benchmarks are. Function names stay, for backtraces; folders of this machine do not.

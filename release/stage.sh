@@ -3,6 +3,8 @@
 #
 # usage: stage.sh FOLDER BUILT PROGRAM...      BUILT: the folder with the built programs
 set -euo pipefail
+# Every user reads what is installed.
+umask 022
 top=$(dirname "$(readlink -f "$0")")/..
 folder=$1 built=$2
 shift 2

@@ -5,6 +5,8 @@
 #
 # PREFIX is an absolute path. LIBDIR is one too, or relative to PREFIX.
 set -eu
+# Every user reads what is installed.
+umask 022
 [ $# = 2 ] || { sed -n 's/^# usage: /usage: /p' "$0" >&2; exit 2; }
 here=$(dirname "$(readlink -f "$0")")
 built=$1 prefix=$2 libdir=${LIBDIR:-lib} destdir=${DESTDIR:-}

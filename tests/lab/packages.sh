@@ -31,8 +31,9 @@ as_root() {
 }
 
 # one_at_a_time COMMAND...: scripts run side by side, and apt gives up if another apt reads the lists.
+# The lock file is appended to: others may have put a link in its place.
 one_at_a_time() {
-    (flock 8 && "$@") 8>"${TMPDIR:-/tmp}/valkey-rdma-apt-$(id -u).lock"
+    (flock 8 && "$@") 8>>"${TMPDIR:-/tmp}/valkey-rdma-apt-$(id -u).lock"
 }
 
 refresh_lists() {

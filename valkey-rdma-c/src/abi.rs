@@ -97,13 +97,13 @@ unsafe extern "C" fn valkey_rdma_listener_close(listener: *mut Listener) {
 // SAFETY: as for `valkey_rdma_connect`.
 #[unsafe(no_mangle)]
 extern "C" fn valkey_rdma_last_error() -> *const c_char {
-    texts::kept(&texts::ERROR, CStr::as_ptr)
+    texts::kept(&texts::ERROR)
 }
 
 // SAFETY: as for `valkey_rdma_connect`.
 #[unsafe(no_mangle)]
 extern "C" fn valkey_rdma_last_connection() -> *const c_char {
-    texts::kept(&texts::CONNECTION, CStr::as_ptr)
+    texts::kept(&texts::CONNECTION)
 }
 
 // SAFETY: as for `valkey_rdma_connect`.

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::error::Error;
-use std::ffi::{CStr, CString};
+use std::ffi::{CString, c_char};
 use std::thread::LocalKey;
 
 thread_local! {
@@ -17,12 +17,14 @@ type Kept = LocalKey<RefCell<CString>>;
 pub(crate) fn keep(place: &'static Kept, mut text: String) {
     // C's strings end at a zero.
     text.retain(|letter| letter != '\0');
-    place.set(CString::new(text).unwrap_or_default());
+    let text = CString::new(text).unwrap_or_default();
+    // A thread that ends keeps nothing.
+    let _ended = place.try_with(|kept| kept.replace(text));
 }
 
-/// Runs `look` on a text of this thread.
-pub(crate) fn kept<T>(place: &'static Kept, look: impl FnOnce(&CStr) -> T) -> T {
-    place.with_borrow(|text| look(text))
+/// A text of this thread: an empty one in a thread that ends, whose destructors may still call the library.
+pub(crate) fn kept(place: &'static Kept) -> *const c_char {
+    place.try_with(|kept| kept.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// An error with its causes.

@@ -1,6 +1,6 @@
-/* What a connected process may do: block signals, fork (also while its threads connect, or with a listener), close twice, ask. Prints one line if all is well.
+/* What a connected process may do: block signals, fork (also while its threads connect, or with a listener), close twice, ask, end a thread. Prints one line if all is well.
  *
- * usage: process signals|fork|storm|listen|close|describe URL */
+ * usage: process signals|fork|storm|listen|close|describe|thread URL */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -175,6 +175,30 @@ static void describes(const char *url) {
         fail("close");
 }
 
+/* Runs after the library's own variables of the thread are gone. */
+static void at_end(void *value) {
+    (void)value;
+    if (valkey_rdma_connect("none://h") >= 0 || strlen(valkey_rdma_last_error()) != 0)
+        fail("a text of a thread that has ended");
+}
+
+static pthread_key_t key;
+
+static void *ends(void *value) {
+    if (valkey_rdma_connect("none://h") >= 0 || strlen(valkey_rdma_last_error()) == 0)
+        fail("an error without a text");
+    pthread_setspecific(key, value);
+    return NULL;
+}
+
+static void threads(void) {
+    pthread_t thread;
+    if (pthread_key_create(&key, at_end) != 0 || pthread_create(&thread, NULL, ends, &key) != 0)
+        fail("thread");
+    pthread_join(thread, NULL);
+    puts("the thread has ended");
+}
+
 int main(int argc, char **argv) {
     /* A hang is a failure, too. */
     alarm(60);
@@ -188,6 +212,8 @@ int main(int argc, char **argv) {
         storm(argv[2]);
     else if (strcmp(argv[1], "listen") == 0)
         inherits(argv[2]);
+    else if (strcmp(argv[1], "thread") == 0)
+        threads();
     else if (strcmp(argv[1], "describe") == 0)
         describes(argv[2]);
     else

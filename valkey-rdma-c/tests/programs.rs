@@ -122,6 +122,11 @@ fn a_listener_belongs_to_the_process_that_made_it() {
 }
 
 #[test]
+fn a_destructor_of_a_thread_may_call_the_library() {
+    assert_eq!(printed(&c("process", &["thread", "-"])), "the thread has ended\n");
+}
+
+#[test]
 fn closing_twice_is_an_error() {
     with_mock(|url| {
         let error = printed(&c("process", &["close", url]));

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -50,7 +51,7 @@ def test_workers_of_rq_on_the_command_line(connection, url, worker_class, key):
 def test_a_child_of_rqs_spawn_worker_has_the_connection_of_its_worker(url, key, monkeypatch):
     """The mock cannot run RQ's worker. So this runs only the line of the child's program that makes the connection."""
     spawned = []
-    monkeypatch.setattr(os, "posix_spawn", lambda path, words, *_, **__: spawned.append(words[2]) or 1)
+    monkeypatch.setattr(os, "posix_spawn", lambda path, words, environment, **_: spawned.append((words[2], dict(environment))) or 1)
     with valkey_rdma.redis_py.Redis.from_url(url + "/3?socket_timeout=7") as connection:
         worker = valkey_rdma.rq.SpawnWorker.__new__(valkey_rdma.rq.SpawnWorker)
         vars(worker).update(connection=connection, name="name", _serializer_arg=None)
@@ -60,9 +61,15 @@ def test_a_child_of_rqs_spawn_worker_has_the_connection_of_its_worker(url, key, 
         worker.fork_work_horse(SimpleNamespace(id="2"), SimpleNamespace(name="queue"))
         assert worker._horse_pid == 1 and worker.connection is connection
         connection.set(key, "value")
-    [line] = [line for line in spawned[0].splitlines() if line.startswith("redis = ")]
+    [(program, environment)] = spawned
+    assert "VALKEY_RDMA_RQ_POOL" not in os.environ
+    # Every user can read a program in the arguments of a process: it must not have the password.
+    assert not re.search("socket_timeout|password", program)
+    monkeypatch.setattr(os, "environ", environment)
+    [line] = [line for line in program.splitlines() if line.startswith("redis = ")]
     made = {"Redis": redis.Redis}
     exec(line, made)
+    assert "VALKEY_RDMA_RQ_POOL" not in environment
     with made["redis"] as child:
         connection = child.connection_pool.make_connection()
         assert (type(connection), connection.scheme, connection.socket_timeout) == (RdmaConnection, url.split(":")[0], 7)

@@ -4,6 +4,7 @@
 """
 
 import copy
+import os
 import pickle
 from types import SimpleNamespace
 from typing import Any
@@ -25,31 +26,40 @@ class SpawnWorker(rq.worker.SpawnWorker):
     def fork_work_horse(self, job: Any, queue: Any) -> None:
         # Other threads use this worker and its connection meanwhile: a copy of it is what RQ describes to the child.
         described: Any = copy.copy(self)
-        pool = _PoolInChild(self.connection)
         described.connection = SimpleNamespace(
             connection_pool=SimpleNamespace(
-                connection_class=pool.connection_class, connection_kwargs={"connection_pool": pool}
+                connection_class=self.connection.connection_pool.connection_class,
+                connection_kwargs={"connection_pool": _PoolInChild()},
             )
         )
-        super(SpawnWorker, described).fork_work_horse(job, queue)
+        # RQ passes this process's environment on. Unlike the child's program, only the same user can read it: it has the password.
+        os.environ[_POOL] = _described(self.connection)
+        try:
+            super(SpawnWorker, described).fork_work_horse(job, queue)
+        finally:
+            del os.environ[_POOL]
         self._horse_pid = described._horse_pid
 
 
-class _PoolInChild:
-    """Written into the child's program as an expression that makes a pool like that of ``connection``."""
+# The variable of the environment with the pool's description.
+_POOL = "VALKEY_RDMA_RQ_POOL"
 
-    def __init__(self, connection: Any) -> None:
-        self.connection_class = connection.connection_pool.connection_class
-        arguments = rq.connections.get_connection_kwargs(connection)
-        # As RQ's own does: the child has the defaults.
-        self.arguments = {name: value for name, value in arguments.items() if name not in ("retry", "driver_info")}
+
+class _PoolInChild:
+    """Written into the child's program as an expression that makes the pool."""
 
     def __repr__(self) -> str:
-        pickled = pickle.dumps((self.connection_class, self.arguments))
-        return f"__import__({__name__!r}, fromlist=['pool']).pool({pickled!r})"
+        return f"__import__({__name__!r}, fromlist=['pool']).pool()"
 
 
-def pool(pickled: bytes) -> "redis.ConnectionPool":
-    """The pool that a worker has described to its child."""
-    connection_class, arguments = pickle.loads(pickled)
+def _described(connection: Any) -> str:
+    arguments = rq.connections.get_connection_kwargs(connection)
+    # As RQ's own does: the child has the defaults.
+    arguments = {name: value for name, value in arguments.items() if name not in ("retry", "driver_info")}
+    return pickle.dumps((connection.connection_pool.connection_class, arguments)).hex()
+
+
+def pool() -> "redis.ConnectionPool":
+    """The pool that a worker has described to its child, this process. Jobs do not find the description."""
+    connection_class, arguments = pickle.loads(bytes.fromhex(os.environ.pop(_POOL)))
     return redis.ConnectionPool(connection_class=connection_class, **arguments)
