@@ -1,5 +1,6 @@
 //! [`ClusterPipeline`]: commands for several nodes, sent together.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -283,21 +284,27 @@ impl ClusterClient {
     fn group<'a>(&self, commands: Vec<Sent<'a>>) -> Vec<Group<'a>> {
         let map = self.core.topology.map();
         let mut groups: Vec<Group<'a>> = Vec::new();
+        // Positions of the groups with a connection, and of the others by slot: there may be as many of these as slots.
+        let mut live = Vec::new();
+        let mut cut_off: HashMap<u16, Vec<usize>> = HashMap::new();
         for sent in commands {
             let node = match &sent.tries {
                 None => self.core.choose(&map, sent.slot, sent.access).cloned(),
                 Some(tries) => tries.pick(&map),
             };
-            let live = node.clone().and_then(|node| Some((node.live()?, node)));
-            let place = live.map(|(client, node)| Place { node, client, asking: false });
-            let is_same = |group: &&mut Group<'_>| match (&group.node, &node) {
-                (Some(known), Some(node)) if !Arc::ptr_eq(known, node) => false,
-                _ if group.place.is_some() || place.is_some() => group.place.is_some() && place.is_some(),
-                _ => group.commands[0].slot == sent.slot,
+            let client = node.clone().and_then(|node| Some((node.live()?, node)));
+            let place = client.map(|(client, node)| Place { node, client, asking: false });
+            let alike = if place.is_some() { &mut live } else { cut_off.entry(sent.slot).or_default() };
+            let is_same = |at: &&usize| match (&groups[**at].node, &node) {
+                (Some(known), Some(node)) => Arc::ptr_eq(known, node),
+                _ => true,
             };
-            match groups.iter_mut().find(is_same) {
-                Some(group) => group.commands.push(sent),
-                None => groups.push(Group { node, place, commands: vec![sent] }),
+            match alike.iter().find(is_same) {
+                Some(at) => groups[*at].commands.push(sent),
+                None => {
+                    alike.push(groups.len());
+                    groups.push(Group { node, place, commands: vec![sent] });
+                }
             }
         }
         groups

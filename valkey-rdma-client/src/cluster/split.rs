@@ -1,12 +1,13 @@
 //! MGET, MSET, DEL and the like with keys of several slots: split by slot, sent in parallel, joined.
 
 use futures_util::future::join_all;
+use indexmap::IndexMap;
 use valkey_rdma_resp::{UnexpectedReply, Value};
 
 use super::aggregate::join;
 use super::client::ClusterClient;
 use super::route::slot_of;
-use crate::error::Error;
+use crate::error::{ClusterError, Error};
 use crate::resp::Command;
 use crate::resp::command_table::{Description, Response, for_each_key};
 
@@ -26,7 +27,7 @@ impl ClusterClient {
         command: Command,
         description: &Description<'_>,
     ) -> Result<Value, Error> {
-        let parts = split(&command, description);
+        let parts = split(&command, description)?;
         let limit = self.core.config.node.limit(&command);
         let count = parts.iter().map(|part| part.places.len()).sum();
         let access = description.access;
@@ -60,24 +61,25 @@ impl ClusterClient {
 
 /// Groups the keys by slot, in the order in which the slots first come. What follows a key up to the next belongs to it,
 /// as the values of MSET do. MSETEX counts its keys in front, and has options behind them that every part repeats.
-fn split(command: &Command, description: &Description<'_>) -> Vec<Part> {
+///
+/// # Errors
+/// [`ClusterError::CrossSlot`] if the keys are not evenly spaced, as the description of a module's command may say. What belongs
+/// to which key is then unknown.
+fn split(command: &Command, description: &Description<'_>) -> Result<Vec<Part>, ClusterError> {
     let mut keys = Vec::new();
     for_each_key(command, description.keys, &mut |at, key| {
         keys.push((at, slot_of(key)));
         true
     });
     let words: Vec<_> = command.words().collect();
-    let step = keys.windows(2).map(|pair| pair[1].0 - pair[0].0).min().unwrap_or(1);
+    let step = step_of(&keys).ok_or_else(|| cross_slot(command, &keys))?;
     let first = keys.first().map_or(1, |(at, _)| *at);
     let end = keys.last().map_or(words.len(), |(at, _)| at + step);
     let options = words.get(end..).unwrap_or_default();
     let counted = first > 1;
-    let mut groups: Vec<(u16, Vec<usize>)> = Vec::new();
+    let mut groups: IndexMap<u16, Vec<usize>> = IndexMap::new();
     for (place, (_, slot)) in keys.iter().enumerate() {
-        match groups.iter_mut().find(|(of, _)| of == slot) {
-            Some((_, places)) => places.push(place),
-            None => groups.push((*slot, vec![place])),
-        }
+        groups.entry(*slot).or_default().push(place);
     }
     let parts = groups.into_iter().map(|(slot, places)| {
         let mut part = Command::new(words[0]);
@@ -101,17 +103,32 @@ fn split(command: &Command, description: &Description<'_>) -> Vec<Part> {
         }
         Part { slot, command: part, places }
     });
-    parts.collect()
+    Ok(parts.collect())
+}
+
+/// The distance from each key to the next. `None` if they differ, or if the keys are not in ascending order.
+fn step_of(keys: &[(usize, u16)]) -> Option<usize> {
+    let mut steps = keys.windows(2).map(|pair| pair[1].0.checked_sub(pair[0].0));
+    let Some(first) = steps.next() else { return Some(1) };
+    first.filter(|step| *step > 0 && steps.all(|other| other == Some(*step)))
+}
+
+fn cross_slot(command: &Command, keys: &[(usize, u16)]) -> ClusterError {
+    let first = keys.first().map_or(0, |(_, slot)| *slot);
+    let second = keys.iter().map(|(_, slot)| *slot).find(|slot| *slot != first).unwrap_or(first);
+    ClusterError::CrossSlot { command: command.name(), first, second }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
-    use crate::resp::command_table::find;
+    use crate::resp::command_table::{Access, Begin, Find, KeyRule, KeySpec, Request, find};
 
     fn parts(line: &str) -> Vec<(String, Vec<usize>)> {
         let command = Command::from_args(line.split(' '));
-        let parts = split(&command, find(&command).expect("known"));
+        let parts = split(&command, find(&command).expect("known")).expect("split");
         let line = |command: &Command| {
             let words: Vec<_> = command.words().map(String::from_utf8_lossy).collect();
             words.join(" ")
@@ -127,5 +144,47 @@ mod tests {
         assert_eq!(parts("MSET {a}1 1 b 2 {a}2 3"), expected);
         let expected = [("MSETEX 1 a 1 EX 5".to_owned(), vec![0]), ("MSETEX 1 b 2 EX 5".to_owned(), vec![1])];
         assert_eq!(parts("MSETEX 2 a 1 b 2 EX 5"), expected);
+    }
+
+    #[test]
+    fn parts_come_in_the_order_in_which_their_slots_first_come() {
+        let keys: Vec<_> = (0..4000).map(|key| format!("k{}", key % 3000)).collect();
+        let parts = parts(&format!("MGET {}", keys.join(" ")));
+        let mut firsts = Vec::new();
+        let mut all = Vec::new();
+        for (line, places) in parts {
+            let expected: Vec<_> = places.iter().map(|place| keys[*place].as_str()).collect();
+            assert_eq!(line, format!("MGET {}", expected.join(" ")));
+            assert!(places.is_sorted(), "{places:?}");
+            firsts.push((places[0], slot_of(expected[0].as_bytes())));
+            all.extend(places);
+        }
+        assert!(firsts.is_sorted_by_key(|(place, _)| *place), "{firsts:?}");
+        let slots: HashSet<_> = firsts.iter().map(|(_, slot)| slot).collect();
+        assert_eq!(slots.len(), firsts.len(), "a slot has two parts");
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..keys.len()));
+    }
+
+    #[test]
+    fn a_command_whose_keys_are_not_evenly_apart_is_not_split() {
+        let command = Command::from_args(["MOD.SET", "a", "b", "x", "c"]);
+        for positions in [&[2, 1][..], &[1, 1], &[1, 2, 4], &[1, 4, 2]] {
+            let one = |at: &usize| KeySpec {
+                begin: Begin::Index(*at),
+                find: Find::Range { last: 0, step: 1, limit: 0 },
+            };
+            let specs: Vec<_> = positions.iter().map(one).collect();
+            let description = Description {
+                name: "MOD.SET",
+                access: Access::Write,
+                keys: KeyRule::Specs(&specs),
+                request: Request::MultiShard,
+                response: Response::Default,
+                subcommands: &[],
+            };
+            let error = split(&command, &description).err().expect("refused");
+            assert!(matches!(error, ClusterError::CrossSlot { .. }), "{positions:?}: {error}");
+        }
     }
 }

@@ -22,8 +22,11 @@ pub enum EndpointError {
     /// A `#` in the URL, which is nearly always a password that is not percent-encoded.
     #[error("a URL here has no part after '#': write a '#' in a password as %23")]
     Fragment,
-    /// An `@` after the host's `/` or `?`, which is a user or password that is not percent-encoded.
-    #[error("a URL here has no '@' after '/' or '?': in user and password write '/' as %2F and '?' as %3F")]
+    /// An `@` after the first `/` or `?`, which is nearly always a user or password that is not percent-encoded.
+    #[error(
+        "a URL here has no '@' after '/' or '?': in user and password write '/' as %2F and '?' as %3F, \
+         and elsewhere '@' as %40"
+    )]
     BareSeparator,
     /// A URL without a host.
     #[error("the URL names no host: expected scheme://host:port")]

@@ -200,9 +200,14 @@ mod tests {
             ("rdma+sentinel://a/m?nonsense=1", "unknown URL option"),
             ("rdma+sentinel://a/m?sentinel_user=x", "no password"),
             ("http+sentinel://a/m", "unknown URL scheme"),
+            ("rdma+sentinel://u:12/secret@a:26379", "%2F"),
+            ("rdma+sentinel://u:12/secret@a:26379/m", "%2F"),
+            ("rdma+sentinel://u:12?secret@a:26379/m", "%3F"),
+            ("rdma+sentinel://a/m?sentinel_password=p@secret", "%40"),
         ] {
             let error = parse(url).expect_err(url).to_string();
             assert!(error.contains(expected), "{url}: {error}");
+            assert!(!error.contains("secret"), "{url}: {error}");
         }
     }
 }

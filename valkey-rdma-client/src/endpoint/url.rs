@@ -19,6 +19,7 @@ impl FromStr for Endpoint {
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let Some((scheme, rest)) = text.split_once("://") else { return Err(EndpointError::NotAUrl) };
         if let Some(plain) = scheme.strip_suffix("+sentinel") {
+            check_separators(rest)?;
             return super::sentinels::parse(plain, rest);
         }
         let transport = match scheme.to_ascii_lowercase().as_str() {
@@ -30,10 +31,7 @@ impl FromStr for Endpoint {
         if text.contains('#') {
             return Err(EndpointError::Fragment);
         }
-        // Checked before any error quotes the text: what follows the host may be most of a password.
-        if rest.split_once(['/', '?']).is_some_and(|(_, after)| after.contains('@')) {
-            return Err(EndpointError::BareSeparator);
-        }
+        check_separators(rest)?;
         let place = rest.split(['/', '?']).next().unwrap_or_default();
         if place.rsplit('@').next().is_some_and(|hosts| hosts.contains(',')) {
             return Err(EndpointError::SeveralHosts);
@@ -77,6 +75,15 @@ impl FromStr for Endpoint {
         }
         endpoint.check()?;
         Ok(endpoint)
+    }
+}
+
+/// Refuses an `@` after the first `/` or `?` of what follows `://`. The text between may be most of a password, so that no error
+/// may quote it before this check.
+fn check_separators(rest: &str) -> Result<(), EndpointError> {
+    match rest.split_once(['/', '?']) {
+        Some((_, after)) if after.contains('@') => Err(EndpointError::BareSeparator),
+        _ => Ok(()),
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) enum CommandClass {
     EndMulti,
     /// SCRIPT, before its subcommand is known.
     Script,
-    /// XREAD or XREADGROUP, before BLOCK or STREAMS; options begin with this argument.
+    /// XREAD or XREADGROUP, before BLOCK or STREAMS. The next option is this argument or a later one.
     Streams { options: usize },
     /// Blocks all later commands of the connection, except within a transaction.
     Blocks,
@@ -60,6 +60,10 @@ impl CommandClass {
             (at, CommandClass::Streams { options }) if at >= options && is("BLOCK") => CommandClass::Blocks,
             (at, CommandClass::Streams { options }) if at >= options && is("STREAMS") => {
                 CommandClass::Ordinary
+            }
+            // The names of a group and a consumer follow. XREAD has no such option: the server refuses it.
+            (at, CommandClass::Streams { options }) if at >= options && is("GROUP") => {
+                CommandClass::Streams { options: at + 3 }
             }
             (_, kind) => kind,
         }
@@ -93,9 +97,7 @@ fn classify_name(name: &[u8]) -> CommandClass {
         b"SYNC" | b"PSYNC" | b"REPLCONF" => CommandClass::Unanswered(REPLICATES),
         b"ASKING" | b"READONLY" | b"READWRITE" => CommandClass::Refused(CHANGES_MODE),
         b"SCRIPT" => CommandClass::Script,
-        b"XREAD" => CommandClass::Streams { options: 1 },
-        // GROUP, its name and the consumer's name come first.
-        b"XREADGROUP" => CommandClass::Streams { options: 4 },
+        b"XREAD" | b"XREADGROUP" => CommandClass::Streams { options: 1 },
         b"BLPOP" | b"BRPOP" | b"BLMOVE" | b"BRPOPLPUSH" | b"BLMPOP" | b"BZPOPMIN" | b"BZPOPMAX"
         | b"BZMPOP" => CommandClass::Blocks,
         b"WAIT" | b"WAITAOF" => CommandClass::Waits,

@@ -107,6 +107,9 @@ fn commands_that_block_are_recognised_and_those_that_only_may_are_not() {
         "XREAD BLOCK 0 STREAMS s $",
         "xread count 1 block 0 streams s $",
         "XREADGROUP GROUP g c COUNT 1 BLOCK 5 STREAMS s >",
+        "XREADGROUP BLOCK 3000 GROUP g c STREAMS s >",
+        "xreadgroup noack block 3000 group g c streams s >",
+        "XREADGROUP COUNT 1 GROUP STREAMS BLOCK BLOCK 5 STREAMS s >",
     ] {
         assert_eq!(kind(blocks), CommandClass::Blocks, "{blocks}");
         let refusal = Command::from_args(blocks.split(' ')).shared_refusal().expect("refused");
@@ -119,9 +122,16 @@ fn commands_that_block_are_recognised_and_those_that_only_may_are_not() {
         let refusal = Command::from_args(waits.split(' ')).refusal_outside_pipeline().expect("refused");
         assert!(refusal.reason.contains("Client::dedicated"), "{refusal}");
     }
-    for ordinary in
-        ["LPOP l", "XREAD STREAMS block $", "XREADGROUP GROUP block BLOCK STREAMS block >", "XREAD"]
-    {
+    for ordinary in [
+        "LPOP l",
+        "XREAD STREAMS block $",
+        "XREAD COUNT 1 STREAMS group block 0 0",
+        "XREADGROUP GROUP block BLOCK STREAMS block >",
+        "XREADGROUP COUNT 1 GROUP BLOCK c STREAMS s >",
+        "XREADGROUP COUNT 1 NOACK GROUP g block STREAMS block >",
+        "XREADGROUP GROUP group block STREAMS block >",
+        "XREAD",
+    ] {
         assert_eq!(Command::from_args(ordinary.split(' ')).shared_refusal(), None, "{ordinary}");
     }
 }
@@ -131,6 +141,7 @@ fn commands_that_block_are_recognised_and_those_that_only_may_are_not() {
 fn what_another_library_has_encoded_is_recognised_too() {
     let packed = |line: &str| Command::from_packed(wire(Command::from_args(line.split(' '))));
     assert_eq!(packed("XREADGROUP GROUP g c BLOCK 5 STREAMS s >").class(), CommandClass::Blocks);
+    assert_eq!(packed("XREADGROUP BLOCK 5 GROUP g c STREAMS s >").class(), CommandClass::Blocks);
     assert_eq!(packed("XREADGROUP GROUP g c STREAMS block >").class(), CommandClass::Ordinary);
     assert_eq!(packed("EXEC").class(), CommandClass::EndMulti);
     assert_eq!(packed("DISCARD extra").class(), CommandClass::Ordinary);
