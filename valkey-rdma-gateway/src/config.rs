@@ -107,7 +107,7 @@ fn addresses<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<Listen>, D::Erro
     }
 }
 
-/// Without the login in the URL.
+/// Without the login and the options in the URL.
 impl fmt::Debug for RouteConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let servers: Vec<_> = self.servers.iter().map(|url| without_login(url)).collect();

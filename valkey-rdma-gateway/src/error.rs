@@ -13,7 +13,7 @@ pub enum GatewayError {
     /// An address to listen on has another form.
     #[error("cannot listen on \"{text}\": use unix:PATH, tcp:ADDR:PORT or rdma:ADDR:PORT")]
     BadListen {
-        /// The address, without what stands before an `@`: it may be the login of a URL.
+        /// The address, without what stands before an `@` or behind a `?`: it may be a password in a URL.
         text: String,
     },
     /// The operating system refused an address.
@@ -30,7 +30,7 @@ pub enum GatewayError {
     /// The URL of a server is invalid.
     #[error("server \"{url}\": {source}")]
     Server {
-        /// The URL, without its login.
+        /// The URL, without its login and its options.
         url: String,
         /// What is wrong with it.
         source: valkey_rdma_client::Error,
@@ -98,7 +98,35 @@ fn joined(mistakes: &[GatewayError]) -> String {
     mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// A URL as errors show it. What stands before the host may be a password.
+/// A URL as errors show it: its hosts and its path. A password may stand before them, or in an option behind them.
 pub(crate) fn without_login(url: &str) -> &str {
-    url.rsplit('@').next().unwrap_or_default()
+    match (url.rfind('@'), url.find('?')) {
+        // Either of the two may be part of a password.
+        (Some(login), Some(options)) if options < login => "***",
+        (login, options) => {
+            let begin = login.map_or(0, |at| at + 1);
+            &url[begin..options.unwrap_or(url.len())]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_of_a_password_is_left_in_a_url() {
+        for (url, shown) in [
+            ("valkey://h:1/2", "valkey://h:1/2"),
+            ("valkey://u:hush@h:1?timeout=5s", "h:1"),
+            ("valkey://u:hu@sh@h", "h"),
+            ("valkey://u:hush@", ""),
+            ("valkey://u:hu?sh@h", "***"),
+            ("rdma+sentinel://h1,h2/m?sentinel_password=hush&bogus=1", "rdma+sentinel://h1,h2/m"),
+            ("rdma+sentinel://u:hush@h1/m?sentinel_password=hush", "h1/m"),
+            ("rdma+sentinel://h1/m?sentinel_password=hu@sh", "***"),
+        ] {
+            assert_eq!(without_login(url), shown, "{url}");
+        }
+    }
 }

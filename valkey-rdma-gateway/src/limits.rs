@@ -37,6 +37,7 @@ pub struct Limits {
     pub unread_bytes: usize,
     /// The same for all clients together. Default 1 GiB. Above it, a shared connection is not read while the client whose turn it is has more than
     /// 1 MiB unread. After [`slow_reader_ms`](Self::slow_reader_ms) such a client is closed; one in front of a cluster at once.
+    /// Clients with less unread are not slowed: all together may leave 1 MiB for each client unread, if that is more.
     pub unread_bytes_total: usize,
     /// The time in which a client above [`unread_bytes`](Self::unread_bytes) must take 1 MiB, in milliseconds. Default 1000.
     pub slow_reader_ms: u64,

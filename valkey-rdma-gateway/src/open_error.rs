@@ -9,13 +9,22 @@ use crate::metrics::Metrics;
 /// Why there is no connection.
 #[derive(Clone, Debug)]
 pub(crate) enum OpenError {
-    /// The server's error reply, line end included.
+    /// The server's error reply, line end included. That to a login comes from [`of_login`](Self::of_login).
     Refused(Bytes),
     /// No connection could be made.
     Unreachable(String),
 }
 
 impl OpenError {
+    /// The server's refusal of a login, without the arguments that it quotes of a command that it does not know: the password may be one.
+    pub(crate) fn of_login(reply: &Bytes) -> Self {
+        const QUOTED: &[u8] = b", with args beginning with";
+        match reply.windows(QUOTED.len()).position(|part| part == QUOTED) {
+            Some(quoted) => Self::Refused([&reply[..quoted], b"\r\n"].concat().into()),
+            None => Self::Refused(reply.clone()),
+        }
+    }
+
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused(_))
     }

@@ -312,7 +312,7 @@ impl Server {
         for (at, reply) in replies.iter().enumerate() {
             let is_fatal = at < required || is_closed || reply.starts_with(b"-NOAUTH");
             if reply.starts_with(b"-") && is_fatal {
-                return Err(OpenError::Refused(reply.clone()));
+                return Err(OpenError::of_login(reply));
             }
         }
         stream.confirm_primary();

@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// The login has changed: one that was refused may be accepted now.
     retry: Notify,
+    /// The last client has left.
+    left: Notify,
     pub(crate) commands: AtomicU64,
     pub(crate) batches: AtomicU64,
 }
@@ -107,6 +109,7 @@ impl Shared {
             standing: upstreams.server.standing.clone(),
             state: Mutex::new(State::Absent),
             retry: Notify::new(),
+            left: Notify::new(),
             commands: AtomicU64::new(0),
             batches: AtomicU64::new(0),
         });
@@ -216,6 +219,9 @@ impl Shared {
             || OpenError::Unreachable(format!("there is no connection to {} yet", server.endpoint()));
         let mut why = not_yet();
         let mut reached = server.reached.subscribe();
+        let is_ours = server.has_own_login(&self.identity);
+        // Clients may choose ever new ones that the server refuses.
+        let is_chosen = self.identity.database != server.endpoint().database();
         loop {
             if self.is_closed() || self.is_forgotten.load(Ordering::Relaxed) && self.close_unused() {
                 return;
@@ -252,13 +258,14 @@ impl Shared {
                 }
                 Err(error) => error,
             };
-            let is_ours = server.has_own_login(&self.identity);
             let state =
                 if why.is_about_login() && !is_ours { State::Refused } else { State::Down(why.clone()) };
             let last = std::mem::replace(&mut *lock(&self.state), state);
             // An outage has many attempts, and few reasons.
-            if !matches!(last, State::Down(last) if last.is_same(&why)) {
-                warn!(key = %self.key, server = %server.endpoint(), error = %why, "cannot connect");
+            if !matches!(last, State::Down(last) if last.is_same(&why))
+                && let Some(unlogged) = upstreams.pass_failure(&why, is_chosen || !is_ours)
+            {
+                warn!(key = %self.key, server = %server.endpoint(), error = %why, unlogged, "cannot connect");
             }
             self.answer_unsent(core, &why);
             if self.close_idle() {
@@ -267,7 +274,7 @@ impl Shared {
             }
             if why.is_refusal() && !why.is_server_full() {
                 // The server is there, and would refuse this login again: it is not asked until a client is, or the login changes.
-                match self.wait_until_asked().await {
+                match self.wait_until_asked(is_chosen).await {
                     AskedBy::NoClient => return,
                     // Clients go on asking, and the gateway's own login is still the same.
                     AskedBy::Command if is_ours => {
@@ -295,12 +302,13 @@ impl Shared {
         poll_fn(|cx| if self.queue().has_commands(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    /// Returns when a command waits, the login has changed, or there are no clients any more.
-    async fn wait_until_asked(&self) -> AskedBy {
+    /// Returns when a command waits, the login has changed, or there are no clients any more: for some time, or just now.
+    async fn wait_until_asked(&self, is_chosen: bool) -> AskedBy {
         loop {
             tokio::select! {
                 () = self.retry.notified() => return AskedBy::NewLogin,
                 () = self.commands() => return AskedBy::Command,
+                () = self.left.notified(), if is_chosen => {}
                 () = sleep(IDLE) => {}
             }
             if self.close_unused() {
@@ -332,11 +340,13 @@ impl std::ops::Deref for SharedHandle {
 impl Drop for SharedHandle {
     fn drop(&mut self) {
         *lock(&self.0.unused_since) = tokio::time::Instant::now();
-        self.0.users.fetch_sub(1, Ordering::Relaxed);
+        if self.0.users.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.left.notify_one();
+        }
     }
 }
 
-/// A connection without clients is closed after 30 s to 60 s.
+/// A connection without clients is closed after 30 s to 60 s; at once if the server has refused the database that they chose.
 const IDLE: Duration = Duration::from_secs(30);
 /// A server that owes a reply for longer is asked whether it is there. Over TCP nothing else would tell.
 const SILENT: Duration = Duration::from_secs(5);

@@ -31,6 +31,8 @@ pub(crate) struct Upstreams {
     losses: Seldom,
     /// Limits the log lines about clients that find no room.
     full: Seldom,
+    /// Limits the log lines about what the server refuses clients.
+    refusals: Seldom,
 }
 
 /// A connection that ends for the sake of another one, if nothing uses it.
@@ -61,7 +63,8 @@ impl Upstreams {
     pub(crate) fn new(server: Arc<Server>, core: Arc<Core>) -> Self {
         let (idle, shared, losses) = (Mutex::default(), Mutex::default(), Seldom::default());
         let is_missed = AtomicBool::new(false);
-        Self { server, core, idle, shared, is_missed, losses, full: Seldom::every(APART) }
+        let (full, refusals) = (Seldom::every(APART), Seldom::every(APART));
+        Self { server, core, idle, shared, is_missed, losses, full, refusals }
     }
 
     /// Takes note of a shared connection, which may make room for others.
@@ -105,6 +108,13 @@ impl Upstreams {
             Ok(_) => self.is_missed.store(false, Ordering::Relaxed),
         }
         opened
+    }
+
+    /// Whether to log why a shared connection failed, and how many such lines were not logged before. Clients may repeat what the server
+    /// refuses them, or vary it: that is logged once in 5 s at most.
+    pub(crate) fn pass_failure(&self, why: &OpenError, is_of_clients: bool) -> Option<u64> {
+        let is_seldom = is_of_clients && why.is_refusal() && !why.is_server_full();
+        if is_seldom { self.refusals.pass(Instant::now().into()) } else { Some(0) }
     }
 
     /// Logs that the private connection of a client was lost, once a second at most: an end of the server ends them all.
@@ -303,7 +313,7 @@ async fn expire(upstreams: Weak<Upstreams>) {
 
 /// An unused private connection is closed after 60 s to 120 s.
 const IDLE: Duration = Duration::from_secs(60);
-/// Between two lines of the log about clients that find no room.
+/// Between two lines of the log about clients that find no room, or whose login or database the server refuses.
 const APART: Duration = Duration::from_secs(5);
 /// How long the replies of a client that has gone are read.
 const CLEANING: Duration = Duration::from_secs(60);

@@ -90,7 +90,7 @@ fn take_out(text: &mut String, mistake: Option<Range<usize>>) -> bool {
 /// Says what is wrong, and in which line.
 fn mistake(text: &str, error: &toml::de::Error) -> GatewayError {
     // Not the line itself, nor a value that may be a URL: there may be a password in it.
-    let message = Some(error.message()).filter(|message| !message.contains('@'));
+    let message = Some(error.message()).filter(|message| !message.contains(['@', '?']));
     let message = message.unwrap_or("a value is not of the kind that is expected here");
     // As people call them.
     let message = ["usize", "u64", "u16"].iter().fold(message.to_owned(), |message, kind| {

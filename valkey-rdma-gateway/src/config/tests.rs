@@ -54,6 +54,14 @@ fn mistakes_are_named() {
             "[[route]]\nlisten = [\"tcp://user:secret@x\", \"tcp:1\"]\nserver = \"valkey://x\"",
             "cannot listen on \"tcp:1\"",
         ),
+        (
+            "[[route]]\nlisten = \"rdma+sentinel://x/m?sentinel_password=secret\"",
+            "line 2: listen: a value is not",
+        ),
+        (
+            &route("server = \"rdma+sentinel://x/m?sentinel_password=secret&bogus=1\""),
+            "\"rdma+sentinel://x/m\": ",
+        ),
         (&route("server = [\n\"valkey://a:secret@x?timeout=5s\" \"valkey://y\"]"), "line 4: "),
         (&route("server = [\n\"valkey://a:secret@x?timeout=5s\", 7]"), "line "),
         (

@@ -394,6 +394,26 @@ async fn clients_that_have_not_logged_in_are_not_a_lost_server() {
     }
 }
 
+#[tokio::test]
+async fn a_database_that_the_server_refuses_leaves_no_connection_behind() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let running = start(&config(&url, Share::Auto, Limits::default())).await;
+    let mut client = running.client().await;
+    assert_eq!(client.say("SELECT 1").await, "OK");
+    for database in 100..120 {
+        assert_eq!(client.say(&format!("SELECT {database}")).await, "-ERR DB index is out of range");
+    }
+    // Their tasks share a thread with this one, and have run after a few commands. Unused connections of other kinds stay for 30 s.
+    let mut info = String::new();
+    for _ in 0..100 {
+        info = client.say("INFO gateway").await;
+        if !info.contains("db=10") && !info.contains("db=11") {
+            break;
+        }
+    }
+    assert!(info.contains("db=1 ") && !info.contains("db=10") && !info.contains("db=11"), "{info}");
+}
+
 /// Every name of a metric in a text.
 fn metric_names(text: &str) -> Vec<&str> {
     let is_part = |character: char| character.is_ascii_lowercase() || character == '_';

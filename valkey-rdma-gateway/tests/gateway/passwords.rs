@@ -346,3 +346,22 @@ async fn a_login_is_in_one_place() {
         assert!(!format!("{config:?}").contains("secret"));
     }
 }
+
+/// A server that does not know a command quotes its arguments.
+#[tokio::test]
+async fn a_server_that_quotes_the_login_does_not_show_it_to_clients_and_health() {
+    let mock = Mock::new();
+    mock.on("HELLO")
+        .error("ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 's3cret' ");
+    mock.on("AUTH").error("ERR unknown command `AUTH`, with args beginning with: `s3cret`, ");
+    let (_server, _, url) = mock_with(mock).await;
+    let mut config = config(&url.replace("://", "://:s3cret@"), Share::Auto, Limits::default());
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let running = start(&config).await;
+    let mut client = running.client().await;
+    assert_eq!(client.say("GET k").await, "-ERR unknown command `AUTH`");
+    assert_eq!(client.say("WATCH k").await, "-ERR unknown command `AUTH`");
+    assert_eq!(text(&running.client().await.hello3("").await), "-ERR unknown command 'HELLO'");
+    let health = get(running.gateway.metrics_addr().unwrap(), "/health").await;
+    assert!(health.ends_with(": -ERR unknown command `AUTH`\n"), "{health}");
+}

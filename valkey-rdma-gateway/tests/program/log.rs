@@ -122,6 +122,21 @@ async fn a_limit_of_clients_that_is_reached_is_logged_seldom() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_refuses_clients_is_logged_seldom() {
+    let (_server, _, url) = mock_with(Mock::new().requirepass("secret")).await;
+    let gateway = Gateway::start(&url);
+    let (mut user, mut stranger) = (gateway.client().await, gateway.client().await);
+    assert_eq!(user.say("AUTH secret").await, "OK");
+    for database in 100..120 {
+        assert_eq!(user.say(&format!("SELECT {database}")).await, "-ERR DB index is out of range");
+        assert!(stranger.say("GET k").await.starts_with("-NOAUTH "));
+    }
+    let log = gateway.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("cannot connect")).collect();
+    assert!((1..20).contains(&lines.len()) && lines[0].contains("unlogged=0"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limits_that_need_a_restart_are_named_at_a_reload() {
     let (_server, _, url) = mock_with(Mock::new()).await;
     let (gateway, file) = Gateway::with_limits(&url, "upstreams = 12\nclients = 7");

@@ -30,7 +30,7 @@ impl fmt::Debug for Password {
     }
 }
 
-/// A server's URL as typed, which shows neither user nor password in debug output.
+/// A server's URL as typed, which shows neither user nor password nor options in debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ServerUrl(String);
 
@@ -49,14 +49,14 @@ impl From<String> for ServerUrl {
 
 impl fmt::Debug for ServerUrl {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Nothing says that it is a good URL: whatever comes before the last `@` may be secret.
-        let masked = match self.0.rsplit_once('@') {
-            None => self.0.clone(),
-            Some((login, host)) => {
-                let scheme =
-                    login.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
-                format!("{scheme}***@{host}")
-            }
+        // Nothing says that it is a good URL: whatever comes before the last `@` may be secret, and so may the options.
+        let (place, options) = self.0.split_once('?').unwrap_or((&self.0, ""));
+        let scheme = place.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
+        let masked = match place.rsplit_once('@') {
+            // The `?` may be part of a password.
+            _ if options.contains('@') => format!("{scheme}***"),
+            None => place.to_owned(),
+            Some((_, host)) => format!("{scheme}***@{host}"),
         };
         fmt::Debug::fmt(&masked, out)
     }

@@ -75,7 +75,9 @@ fn flags_have_the_meaning_of_valkey_benchmark() {
     assert!(!format!("{args:?}").contains("secret"));
 
     for (url, shown) in [
-        ("rdma://app:secret@server:7000/3?timeout=2s", "\"rdma://***@server:7000/3?timeout=2s\""),
+        ("rdma://app:secret@server:7000/3?timeout=2s", "\"rdma://***@server:7000/3\""),
+        ("rdma+sentinel://server/m?sentinel_password=secret", "\"rdma+sentinel://server/m\""),
+        ("rdma+sentinel://server/m?sentinel_password=se@cret", "\"rdma+sentinel://***\""),
         ("valkey://:se@cret/@server", "\"valkey://***@server\""),
         ("secret@server", "\"***@server\""),
         ("rdma://server", "\"rdma://server\""),

@@ -43,6 +43,7 @@ impl Target {
     /// unknown.
     pub async fn parse(url: &str, login: Option<Login>) -> Result<Self, String> {
         let parsed = url.parse();
+        let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
         let url = without_login(url);
         let endpoint: Endpoint = parsed.map_err(|error| format!("{url}: {error}"))?;
         let kind = match endpoint.transport() {
@@ -55,7 +56,6 @@ impl Target {
         }
         let given = endpoint.password().map(str::to_owned);
         let login = given.map(|password| Login::new(endpoint.user().map(str::to_owned), password)).or(login);
-        let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
         let mut names = options.filter_map(|option| option.split('=').next());
         if let Some(name) = names.find(|name| !name.is_empty() && !OPTIONS.contains(name)) {
             return Err(format!(

@@ -34,8 +34,10 @@ impl fmt::Debug for Login {
 }
 
 /// The URL without user and password, for messages and reports. It need not be a valid URL: all before the last `@` may be
-/// secret.
+/// secret, and so may be options if one of them is a password, as that of Sentinels is.
 pub fn without_login(url: &str) -> Cow<'_, str> {
+    let (place, options) = url.split_once('?').unwrap_or((url, ""));
+    let url = if options.contains("password") { place } else { url };
     let Some((login, rest)) = url.rsplit_once('@') else { return url.into() };
     match login.split_once("://") {
         Some((scheme, _)) => format!("{scheme}://{rest}").into(),
@@ -55,6 +57,8 @@ mod tests {
             ("rdma://user:s@cret@host", "rdma://host"),
             ("user:secret@host", "host"),
             ("rdma://user:secret@", "rdma://"),
+            ("rdma://user:s?cret@host", "rdma://host"),
+            ("rdma+sentinel://user:secret@host/m?sentinel_password=s@cret", "rdma+sentinel://host/m"),
         ] {
             assert_eq!(without_login(url), expected);
         }
