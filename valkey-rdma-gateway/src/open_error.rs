@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use valkey_rdma_resp::without_arguments;
 
 use crate::metrics::Metrics;
 
@@ -18,11 +19,11 @@ pub(crate) enum OpenError {
 impl OpenError {
     /// The server's refusal of a login, without the arguments that it quotes of a command that it does not know: the password may be one.
     pub(crate) fn of_login(reply: &Bytes) -> Self {
-        const QUOTED: &[u8] = b", with args beginning with";
-        match reply.windows(QUOTED.len()).position(|part| part == QUOTED) {
-            Some(quoted) => Self::Refused([&reply[..quoted], b"\r\n"].concat().into()),
-            None => Self::Refused(reply.clone()),
+        let shown = without_arguments(reply);
+        if shown.len() == reply.len() {
+            return Self::Refused(reply.clone());
         }
+        Self::Refused([shown, b"\r\n"].concat().into())
     }
 
     pub(crate) fn is_refusal(&self) -> bool {

@@ -86,9 +86,18 @@ impl Command {
             let shown = &arg[..arg.len().min(QUOTED - quoted.len())];
             quoted.push_str(&format!("'{}' ", String::from_utf8_lossy(shown)));
         }
-        Reply::error(format!("ERR unknown command '{name}', with args beginning with: {quoted}"))
+        Reply::error(format!("ERR unknown command '{name}'{QUOTES}: {quoted}"))
     }
 }
+
+/// An error reply up to the arguments that servers quote of a command that they do not know. Those of a login contain the password.
+pub fn without_arguments(error: &[u8]) -> &[u8] {
+    let quotes = error.windows(QUOTES.len()).position(|part| part == QUOTES.as_bytes());
+    &error[..quotes.unwrap_or(error.len())]
+}
+
+/// What stands before the quoted arguments.
+const QUOTES: &str = ", with args beginning with";
 
 /// The most bytes of a command that an error quotes.
 const QUOTED: usize = 128;
@@ -124,5 +133,20 @@ mod tests {
             panic!("an error reply");
         };
         assert!(text.len() < 400, "{text}");
+    }
+
+    #[test]
+    fn quoted_arguments_are_cut_off() {
+        for (error, kept) in [
+            (
+                "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'me' 'hush' ",
+                "ERR unknown command 'HELLO'",
+            ),
+            ("ERR unknown command `AUTH`, with args beginning with: `hush`, ", "ERR unknown command `AUTH`"),
+            ("WRONGPASS invalid username-password pair", "WRONGPASS invalid username-password pair"),
+            ("", ""),
+        ] {
+            assert_eq!(without_arguments(error.as_bytes()), kept.as_bytes());
+        }
     }
 }

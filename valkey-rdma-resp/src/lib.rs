@@ -50,6 +50,7 @@ mod server_error;
 mod unexpected_reply;
 mod value;
 
+pub use arguments::without_arguments;
 pub use command::Command;
 pub use command_scanner::{CommandScanner, inline_words, words};
 pub use convert::FromValue;

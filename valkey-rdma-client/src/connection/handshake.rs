@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::timeout_at;
 use tracing::debug;
-use valkey_rdma_resp::{Protocol, ServerError, ServerErrorKind};
+use valkey_rdma_resp::{Protocol, ServerErrorKind, without_arguments};
 
 use super::connect::{ConnectDeadline, Connector};
 use super::raw::RawConnection;
@@ -35,7 +35,11 @@ impl Connector {
                     debug!(%error, "ignored");
                     ignored = is_only.then_some(error);
                 }
-                Err(error) => return Err(ConnectCause::Rejected(without_arguments(error))),
+                Err(mut error) => {
+                    let shown = without_arguments(error.message.as_bytes()).len();
+                    error.message.truncate(shown);
+                    return Err(ConnectCause::Rejected(error));
+                }
             }
         }
         match outcome {
@@ -68,14 +72,6 @@ impl Connector {
             .map(|command| (command, Step::Required))
             .chain(probe.into_iter().chain([library, version]).map(|command| (command, Step::BestEffort)))
     }
-}
-
-/// Removes the arguments that a server quotes of an unknown command: those of a login contain the password.
-fn without_arguments(mut error: ServerError) -> ServerError {
-    if let Some(quoted) = error.message.find(", with args beginning with") {
-        error.message.truncate(quoted);
-    }
-    error
 }
 
 /// What a refusal of a handshake command means.

@@ -1,7 +1,8 @@
 //! [`Deadline`]: until when a caller waits; [`DeadlineTimer`]: one timer for many of them.
 //!
-//! Enforced in `Multiplexer::send` and `Client::run_until` (no time is left), `SubmitQueue::take` (late when a batch is filled),
-//! `Driver::expire` (its timer has fired) and `SubmitQueue::wait_offline` (no connection).
+//! For commands on shared connections, enforced in `Multiplexer::send` and `Client::run_until` (no time is left),
+//! `SubmitQueue::take` (late when a batch is filled), `Driver::expire` (its timer has fired) and `SubmitQueue::wait_offline`
+//! (no connection).
 
 use std::future::Future;
 use std::pin::{Pin, pin};
