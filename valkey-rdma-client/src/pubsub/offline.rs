@@ -47,10 +47,21 @@ impl Task {
     pub(super) async fn reconnect(&mut self, first: u32) -> bool {
         let connector = self.connector.clone();
         let Some(backoff) = connector.config.reconnect else { return false };
+        let mut reached = connector.reached.subscribe();
+        // As the shared connection does: servers that end connections as soon as they are made are not hurried.
+        let is_first_outage = first <= 1;
         for attempt in first.. {
-            if self.wait_offline(sleep(backoff.wait(attempt))).await.is_none() {
+            let pause = async {
+                tokio::select! {
+                    () = sleep(backoff.wait(attempt)) => {}
+                    // The server is there.
+                    _ = reached.changed(), if is_first_outage => {}
+                }
+            };
+            if self.wait_offline(pause).await.is_none() {
                 return false;
             }
+            // A server that reads its data takes subscriptions meanwhile.
             let Some(connected) = self.wait_offline(connector.connect(Purpose::Subscriber)).await else {
                 return false;
             };

@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 
 use super::*;
+use crate::config::STABLE_AFTER;
 use crate::error::Fate;
 use crate::stats::State;
 
@@ -230,4 +231,22 @@ async fn a_repeated_subscription_that_fails_twice_is_not_requested() {
 #[tokio::test(start_paused = true)]
 async fn a_repeated_end_of_a_subscription_that_fails_twice_takes_nothing_away() {
     fail_two(false, false, "b").await;
+}
+
+/// Otherwise messages are lost meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_connects_as_soon_as_another_connection_finds_the_server_back() {
+    let (client, subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    hold(&subscriber, &mut events, &["a"]).await;
+    tokio::time::sleep(2 * STABLE_AFTER).await;
+    drop(events);
+    // Its waits are long by now.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let now = Instant::now();
+    let (mut events, mut dedicated) = (door.admit(), door.admit());
+    let (dedicated, ()) = tokio::join!(client.dedicated(), dedicated.greet());
+    let _dedicated = dedicated.expect("connected");
+    events.greet().await;
+    events.expect(&subscribe(&["a"])).await;
+    assert_eq!(now.elapsed(), Duration::ZERO, "without a wait");
 }
