@@ -114,7 +114,7 @@ impl Endpoint {
     /// Valid lengths of the receive window in bytes: 64 KiB to 16 MiB.
     ///
     /// Source: spec clause W-2. A Valkey server allocates and pins as much as we announce, and ends when it cannot.
-    pub const RX_SIZES: RangeInclusive<u32> = 65_536..=16_777_216;
+    pub const RX_SIZES: RangeInclusive<u32> = TransportConfig::URL_RX_SIZES;
 
     /// A server without login, on database 0, with every option at its default.
     #[must_use]

@@ -15,6 +15,9 @@ pub(crate) struct ListenUrl {
     pub(crate) config: TransportConfig,
 }
 
+/// [`TransportConfig::URL_RX_SIZES`] in words.
+const BAD_RX_SIZE: &str = "rx_size is not a number of bytes from 65536 to 16777216";
+
 /// The port of a URL without one.
 const DEFAULT_PORT: u16 = 6379;
 
@@ -57,18 +60,18 @@ impl ListenUrl {
             if transport == Transport::Tcp {
                 return Err("valkey:// has no options");
             }
-            match option.split_once('=') {
-                Some(("rx_size", bytes)) => {
-                    config = config.rx_size(bytes.parse().map_err(|_| "rx_size is not a number of bytes")?);
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            config = match name {
+                "rx_size" => {
+                    let bytes =
+                        value.parse().ok().filter(|bytes| TransportConfig::URL_RX_SIZES.contains(bytes));
+                    config.rx_size(bytes.ok_or(BAD_RX_SIZE)?)
                 }
-                Some(("poll", mode)) => {
-                    config = config.polling(mode.parse().map_err(|_| "poll is not event, busy or adaptive")?);
-                }
-                Some(("device", name)) if !name.is_empty() => {
-                    config = config.device(name);
-                }
+                "poll" => config.polling(value.parse().map_err(|_| "poll is not event, busy or adaptive")?),
+                "device" if value.is_empty() => return Err("device is not the name of an RDMA device"),
+                "device" => config.device(value),
                 _ => return Err("unknown option: use rx_size, poll or device"),
-            }
+            };
         }
         Ok(Self { transport, host: host.to_owned(), port, config })
     }
@@ -105,7 +108,15 @@ mod tests {
             ("rdma://h/1", "no database"),
             ("rdma://:6379", "no host"),
             ("rdma://h:x", "the port"),
-            ("rdma://h?rx_size=many", "rx_size"),
+            ("rdma://h?rx_size=many", "rx_size is not a number of bytes from 65536 to 16777216"),
+            ("rdma://h?rx_size=0", "from 65536 to 16777216"),
+            ("rdma://h?rx_size=1", "from 65536 to 16777216"),
+            ("rdma://h?rx_size=65535", "from 65536 to 16777216"),
+            ("rdma://h?rx_size=16777217", "from 65536 to 16777216"),
+            ("rdma://h?rx_size=1073741824", "from 65536 to 16777216"),
+            ("rdma://h?rx_size=", "from 65536 to 16777216"),
+            ("rdma://h?device=", "device is not the name of an RDMA device"),
+            ("rdma://h?device", "device is not the name of an RDMA device"),
             ("rdma://h?poll=often", "poll"),
             ("rdma://h?timeout=1s", "unknown option"),
             ("valkey://h?poll=busy", "has no options"),
