@@ -12,6 +12,7 @@ use self::explain::{device_hint, limit_text, status_text};
 use self::gid::gid_text;
 use crate::device::event::{CmEvent, DeviceFault, REASON_CONSUMER, SharedCqError};
 use crate::device::kind::DeviceKind;
+use crate::device::obstacle::Obstacle;
 
 mod explain;
 mod gid;
@@ -66,6 +67,14 @@ pub enum TransportError {
     NoProvider {
         /// The kernel's devices, separated by commas.
         devices: String,
+    },
+    /// The kernel has RDMA devices, and this process cannot reach them.
+    #[error("RDMA device {devices} cannot be used here: {obstacle}; {}", .obstacle.remedy())]
+    Obstacle {
+        /// The kernel's devices, separated by commas.
+        devices: String,
+        /// What is in the way.
+        obstacle: Obstacle,
     },
     /// A library of rdma-core is not installed. The next attempt looks for it again.
     #[error(
