@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 mod zone;
 
-pub use self::zone::{from_url, to_url};
+pub use self::zone::{from_url, on_interface_of, to_url};
 
 /// Why an address cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -169,6 +169,17 @@ impl fmt::Display for ListenAdvice {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// `ADDRESS:PORT` as it stands in a URL, with the zone encoded as RFC 6874 asks.
+#[must_use]
+pub fn authority(address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => {
+            format!("[{}%25{}]:{}", v6.ip(), v6.scope_id(), v6.port())
+        }
+        other => other.to_string(),
     }
 }
 

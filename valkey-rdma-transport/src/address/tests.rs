@@ -69,11 +69,26 @@ fn a_zone_survives_the_way_through_a_url() {
         ("fe80::1%3", "fe80::1%3"),
         ("fe80::1%253", "fe80::1%3"),
         ("fe80::1%25", "fe80::1%25"),
+        ("fe80::1%a%25b", "fe80::1%a%25b"),
         ("fd00::1", "fd00::1"),
     ] {
         assert_eq!(from_url(text), host);
     }
     assert_eq!((&to_url("fd00::1")[..], &to_url("10.0.0.1")[..]), ("[fd00::1]", "10.0.0.1"));
+}
+
+#[test]
+fn a_link_local_address_takes_the_zone_of_the_one_that_announced_it() {
+    for (host, other, expected) in [
+        ("fe80::2", "fe80::1%eth0", "fe80::2%eth0"),
+        ("fe80::2", "fd00::1", "fe80::2"),
+        ("fe80::2%eth1", "fe80::1%eth0", "fe80::2%eth1"),
+        ("fd00::2", "fe80::1%eth0", "fd00::2"),
+        ("10.0.0.1", "fe80::1%eth0", "10.0.0.1"),
+        ("store", "fe80::1%eth0", "store"),
+    ] {
+        assert_eq!(on_interface_of(host.to_owned(), other), expected);
+    }
 }
 
 #[test]

@@ -13,8 +13,8 @@ pub(super) fn split(host: &str) -> Option<(Ipv6Addr, &str)> {
 /// it. `%25` alone is interface 25.
 #[must_use]
 pub fn from_url(text: &str) -> Cow<'_, str> {
-    match text.split_once("%25") {
-        Some((ip, zone)) if !zone.is_empty() => format!("{ip}%{}", decoded(zone)).into(),
+    match text.split_once('%').map(|(ip, zone)| (ip, zone.strip_prefix("25"))) {
+        Some((ip, Some(zone))) if !zone.is_empty() => format!("{ip}%{}", decoded(zone)).into(),
         _ => text.into(),
     }
 }
@@ -33,6 +33,17 @@ pub fn to_url(host: &str) -> Cow<'_, str> {
         Some((ip, zone)) => format!("[{ip}%25{}]", encoded(zone)).into(),
         None if host.contains(':') => format!("[{host}]").into(),
         None => host.into(),
+    }
+}
+
+/// `host` on the interface of `other`, if `host` is a link-local address without a zone, and `other` has one. The nodes of a cluster
+/// announce such addresses.
+#[must_use]
+pub fn on_interface_of(host: String, other: &str) -> String {
+    let is_link_local = host.parse().is_ok_and(|ip: Ipv6Addr| ip.is_unicast_link_local());
+    match split(other) {
+        Some((_, zone)) if is_link_local => format!("{host}%{zone}"),
+        _ => host,
     }
 }
 
