@@ -305,7 +305,7 @@ async fn proxy(
     mut signalled: impl AsyncFnMut(),
 ) -> Result<(), String> {
     let scheme = if listener.device() == DeviceKind::Verbs { "rdma" } else { "emulated" };
-    announce([format!("{scheme}://{}", listener.local_addr())].into_iter())?;
+    announce([format!("{scheme}://{}", address::authority(listener.local_addr()))].into_iter())?;
     tokio::select! {
         () = signalled() => Ok(()),
         error = forward(listener, valkey) => Err(format!("{NO_LISTENER}: {}", error_chain(&error))),

@@ -39,7 +39,7 @@ struct Options {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Where local clients connect; repeatable: unix:PATH, tcp:ADDR:PORT or rdma:ADDR:PORT
+    /// Where local clients connect; repeatable: unix:PATH, tcp:ADDR:PORT or rdma:ADDR:PORT. A link-local ADDR has its interface: [fe80::1%eth0]
     #[arg(long, value_name = "WHERE", required_unless_present = "config")]
     listen: Vec<Listen>,
 
