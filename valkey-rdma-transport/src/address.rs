@@ -21,7 +21,7 @@ pub use self::zone::{from_url, on_interface_of, to_url};
 pub enum AddressError {
     /// Not an IP address and a port.
     #[error(
-        "not an address and a port: use ADDRESS:PORT, with brackets around an IPv6 address, as in [fd00::1]:6379"
+        "not an address and port: use ADDR:PORT, with brackets around an IPv6 address, as in [fd00::1]:6379"
     )]
     Form,
     /// The zone is not an interface of this machine.
