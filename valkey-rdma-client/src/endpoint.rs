@@ -47,7 +47,9 @@ impl fmt::Display for Transport {
 /// A server to connect to.
 ///
 /// Shape of the URL: `scheme://[user[:password]@]host[:port][/database][?option=value&...]`, with user and password
-/// percent-encoded and IPv6 addresses in brackets.
+/// percent-encoded and IPv6 addresses in brackets. A link-local address has its interface, by name or number, behind `%25` as
+/// [RFC 6874](https://www.rfc-editor.org/rfc/rfc6874) writes it, or behind `%` as `ping` takes it: `rdma://[fe80::1%25eth0]:6379`. The interface is looked
+/// up when the client connects.
 ///
 /// | part | meaning |
 /// |---|---|
@@ -146,7 +148,7 @@ impl Endpoint {
         self.transport
     }
 
-    /// Host name or address, without brackets.
+    /// Host name or address, without brackets. A link-local address has its interface: `fe80::1%eth0`.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host

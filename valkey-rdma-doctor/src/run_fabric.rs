@@ -11,6 +11,7 @@ use serde_json::json;
 use valkey_rdma_doctor::Style;
 use valkey_rdma_doctor::fabric::{self, Found, Matrix, Options, Service};
 use valkey_rdma_program::{Interrupt, ReservedFile};
+use valkey_rdma_transport::address::{self, AddressError};
 
 use crate::args::CheckArgs;
 use crate::progress::Bar;
@@ -173,11 +174,19 @@ pub(crate) async fn mesh(
     }
 }
 
-/// The address that a text stands for: `10.0.0.1:7000`, `[fd00::1]:7000` or `store:7000`.
+/// The address that a text stands for: `10.0.0.1:7000`, `[fd00::1]:7000`, `[fe80::1%eth0]:7000` or `store:7000`.
 async fn resolve(text: &str) -> Result<SocketAddr, String> {
-    let found = tokio::net::lookup_host(text).await;
-    let mut found = found.map_err(|error| format!("{text:?} is not ADDRESS:PORT or NAME:PORT ({error})"))?;
-    found.next().ok_or_else(|| format!("{text:?} has no address"))
+    if text.contains("://") {
+        return Err("this takes ADDRESS:PORT; for a URL, use --url".to_owned());
+    }
+    let found = address::resolve_text(text).await.map_err(|error| match AddressError::within(&error) {
+        Some(AddressError::Form) => format!("{text:?} is not ADDRESS:PORT or NAME:PORT"),
+        Some(error) => error.to_string(),
+        None => format!("{text:?} does not resolve ({error})"),
+    })?;
+    let first = found.first().copied().ok_or_else(|| format!("{text:?} has no address"))?;
+    address::check_interface(first).map_err(|error| error.to_string())?;
+    Ok(first)
 }
 
 /// Draws what was found, if anything was measured.

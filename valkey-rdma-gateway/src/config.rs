@@ -50,11 +50,16 @@ pub struct Config {
     #[serde(rename = "route")]
     pub routes: Vec<RouteConfig>,
     /// Where to serve `/metrics` and `/health` over HTTP.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "address")]
     pub metrics: Option<SocketAddr>,
     /// Limits.
     #[serde(default)]
     pub limits: Limits,
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    valkey_rdma_transport::address::parse(&text).map(Some).map_err(D::Error::custom)
 }
 
 /// Listeners, and the server behind them.

@@ -4,7 +4,9 @@ use std::io;
 use std::path::PathBuf;
 use std::slice;
 
+use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::TransportError;
+use valkey_rdma_transport::address::{AddressError, listen_advice};
 
 /// Why a gateway does not start, or does not take a new configuration.
 #[derive(Debug, thiserror::Error)]
@@ -16,8 +18,16 @@ pub enum GatewayError {
         /// The address, without what stands before an `@` or behind a `?`: it may be a password in a URL.
         text: String,
     },
+    /// An address to listen on names no interface of this machine, or one that it cannot have.
+    #[error("cannot listen on \"{text}\": {source}")]
+    Address {
+        /// As for [`BadListen`](Self::BadListen).
+        text: String,
+        /// What is wrong with it.
+        source: AddressError,
+    },
     /// The operating system refused an address.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}{}: {source}", advice(.address, .source))]
     Bind {
         /// The address.
         address: String,
@@ -25,7 +35,7 @@ pub enum GatewayError {
         source: io::Error,
     },
     /// The RDMA device refused an address, or there is no such device.
-    #[error(transparent)]
+    #[error("{}", error_chain(.0))]
     Device(#[from] TransportError),
     /// The URL of a server is invalid.
     #[error("server \"{url}\": {source}")]
@@ -94,6 +104,12 @@ impl GatewayError {
     }
 }
 
+/// What to do about a refused address.
+fn advice(address: &str, source: &io::Error) -> String {
+    let socket = address.rsplit_once("tcp:").map_or(address, |(_, socket)| socket);
+    socket.parse().map_or_else(|_| String::new(), |socket| listen_advice(socket, source).to_string())
+}
+
 fn joined(mistakes: &[GatewayError]) -> String {
     mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
@@ -113,6 +129,40 @@ pub(crate) fn without_login(url: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use valkey_rdma_transport::DeviceKind;
+
+    /// Before, an address of an RDMA device was refused without a reason.
+    #[test]
+    fn a_refused_address_comes_with_the_reason_and_what_to_do() {
+        let addr = ([10, 0, 0, 77], 1).into();
+        let refused = |kind: io::ErrorKind| TransportError::Listen {
+            addr,
+            device: DeviceKind::Verbs,
+            source: kind.into(),
+        };
+        for (error, expected) in [
+            (
+                GatewayError::Device(refused(io::ErrorKind::AddrInUse)),
+                ["stop the program that listens there", "address in use"],
+            ),
+            (
+                GatewayError::Device(refused(io::ErrorKind::AddrNotAvailable)),
+                ["`ip address`", "address not available"],
+            ),
+            (
+                GatewayError::Bind {
+                    address: "tcp:10.0.0.77:1".to_owned(),
+                    source: io::ErrorKind::AddrInUse.into(),
+                },
+                ["stop the program that listens there", "address in use"],
+            ),
+        ] {
+            let text = GatewayError::Several(vec![error]).to_string();
+            for part in expected {
+                assert!(text.contains(part), "{text}");
+            }
+        }
+    }
 
     #[test]
     fn no_part_of_a_password_is_left_in_a_url() {

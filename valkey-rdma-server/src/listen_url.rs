@@ -1,6 +1,6 @@
 //! [`ListenUrl`]: an address to listen on, as a URL.
 
-use valkey_rdma_transport::{Config as TransportConfig, DeviceKind};
+use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, address};
 
 use crate::peer::Transport;
 
@@ -51,7 +51,8 @@ impl ListenUrl {
             }
             _ => (address, DEFAULT_PORT),
         };
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = bracketed.map_or(host.into(), address::from_url);
         if host.is_empty() {
             return Err("no host: 0.0.0.0 and [::] are all addresses of this machine");
         }
@@ -73,7 +74,7 @@ impl ListenUrl {
                 _ => return Err("unknown option: use rx_size, poll or device"),
             };
         }
-        Ok(Self { transport, host: host.to_owned(), port, config })
+        Ok(Self { transport, host: host.into_owned(), port, config })
     }
 }
 
@@ -93,6 +94,8 @@ mod tests {
             ),
             ("valkey://localhost:0/", Transport::Tcp, "localhost", 0),
             ("redis://[::1]:6380", Transport::Tcp, "::1", 6380),
+            ("valkey://[fe80::1%25eth0]:6380", Transport::Tcp, "fe80::1%eth0", 6380),
+            ("valkey://[fe80::1%eth0]", Transport::Tcp, "fe80::1%eth0", 6379),
         ] {
             let parsed = ListenUrl::parse(url).expect(url);
             assert_eq!((parsed.transport, &parsed.host[..], parsed.port), (transport, host, port), "{url}");

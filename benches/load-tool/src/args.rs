@@ -345,7 +345,8 @@ pub(crate) struct Args {
     #[arg(
         help_heading = MODES,
         long,
-        value_name = "ADDR:PORT"
+        value_name = "ADDR:PORT",
+        value_parser = valkey_rdma_transport::address::parse
     )]
     pub(crate) serve_echo: Option<SocketAddr>,
 

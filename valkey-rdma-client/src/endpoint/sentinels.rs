@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use url::form_urlencoded;
+use valkey_rdma_transport::address;
 
 use super::authority::authority;
 use super::percent::percent_decode;
@@ -78,6 +79,12 @@ impl Sentinels {
         }
     }
 
+    /// The addresses as they stand in a URL.
+    pub(super) fn in_url(&self) -> String {
+        let addresses = self.addresses.iter().map(|(host, port)| format!("{}:{port}", address::to_url(host)));
+        addresses.collect::<Vec<_>>().join(",")
+    }
+
     /// The endpoint of each Sentinel, over TCP: they have no other transport.
     pub(crate) fn endpoints(&self, template: &Endpoint) -> Vec<Endpoint> {
         let endpoint = |(host, port): &(String, u16)| {
@@ -119,7 +126,7 @@ pub(super) fn parse(scheme: &str, rest: &str) -> Result<Endpoint, EndpointError>
     if service.is_empty() {
         return Err(EndpointError::MissingService);
     }
-    let addresses: Result<Vec<_>, _> = hosts.split(',').map(address).collect();
+    let addresses: Result<Vec<_>, _> = hosts.split(',').map(sentinel).collect();
 
     // What is left is the URL of an ordinary server, whose address the Sentinels report.
     let own = |pair: &&str| !SENTINEL_OPTIONS.contains(&pair.split('=').next().unwrap_or_default());
@@ -133,7 +140,7 @@ pub(super) fn parse(scheme: &str, rest: &str) -> Result<Endpoint, EndpointError>
     Ok(endpoint.with_sentinels(sentinels))
 }
 
-fn address(text: &str) -> Result<(String, u16), EndpointError> {
+fn sentinel(text: &str) -> Result<(String, u16), EndpointError> {
     // As a server's address, but for the default port.
     let one: Endpoint = format!("valkey://{text}").parse()?;
     let has_port = text.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && !port.contains(']'));

@@ -44,6 +44,32 @@ fn good_urls_mean_what_they_say() {
 }
 
 #[test]
+fn the_zone_of_a_link_local_address_survives() {
+    for (url, host) in [
+        ("rdma://[fe80::1%25eth0]:7000", "fe80::1%eth0"),
+        ("rdma://[fe80::1%eth0]:7000", "fe80::1%eth0"),
+        ("valkey://[FE80:0::1%253]:7000/2", "fe80::1%3"),
+        ("emulated://[fe80::1%3]:7000?rx_size=65536", "fe80::1%3"),
+        ("valkey://me:p%25w[%25x]@[fe80::1%25a.b-c]:7000", "fe80::1%a.b-c"),
+    ] {
+        let endpoint = parse(url).expect(url);
+        assert_eq!((endpoint.host(), endpoint.port()), (host, 7000), "{url}");
+        assert!(endpoint.to_url().contains("[fe80::1%25"), "{}", endpoint.to_url());
+        assert_eq!(parse(&endpoint.to_url()), Ok(endpoint), "{url}");
+    }
+    for zone in ["25", "253", "25eth0", "a b", "vlan@1", "%"] {
+        let built = Endpoint::new(Transport::Tcp, format!("fe80::1%{zone}"), 6379);
+        assert_eq!(parse(&built.to_url()), Ok(built), "{zone}");
+    }
+    let sentinels = parse("valkey+sentinel://[fe80::1%25eth0],[fe80::2%eth1]:7/m").expect("a good URL");
+    assert_eq!(
+        sentinels.sentinels().expect("sentinels").to_string(),
+        "[fe80::1%eth0]:26379,[fe80::2%eth1]:7"
+    );
+    assert_eq!(parse(&sentinels.to_url()), Ok(sentinels));
+}
+
+#[test]
 fn bad_urls_are_refused_with_what_is_allowed() {
     let table = [
         ("", "not a URL"),

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use url::{Host, Url, form_urlencoded};
-use valkey_rdma_transport::Polling;
+use valkey_rdma_transport::{Polling, address};
 
 use super::check::ALLOWED_RX_SIZES;
 use super::percent::{percent_decode, percent_encode};
@@ -36,11 +36,12 @@ impl FromStr for Endpoint {
         if place.rsplit('@').next().is_some_and(|hosts| hosts.contains(',')) {
             return Err(EndpointError::SeveralHosts);
         }
-        let url = Url::parse(text).map_err(|error| EndpointError::Syntax { reason: error.to_string() })?;
+        let (text, zone) = without_zone(text);
+        let url = Url::parse(&text).map_err(|error| EndpointError::Syntax { reason: error.to_string() })?;
         let host = match url.host() {
             Some(Host::Domain(name)) if !name.is_empty() => name.to_owned(),
             Some(Host::Ipv4(address)) => address.to_string(),
-            Some(Host::Ipv6(address)) => address.to_string(),
+            Some(Host::Ipv6(address)) => format!("{address}{zone}"),
             _ => return Err(EndpointError::MissingHost),
         };
         let port = match url.port() {
@@ -76,6 +77,23 @@ impl FromStr for Endpoint {
         endpoint.check()?;
         Ok(endpoint)
     }
+}
+
+/// The URL without the zone of its IPv6 address, which the syntax of URLs does not have; and that zone behind a `%`.
+fn without_zone(url: &str) -> (Cow<'_, str>, String) {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
+    // A password may have brackets.
+    let start = url[start..end].rfind('@').map_or(start, |at| start + at + 1);
+    let parts = || {
+        let (ip, _) = url[start..end].strip_prefix('[')?.split_once('%')?;
+        let open = start + 1;
+        let close = open + url[open..end].rfind(']')?;
+        let host = address::from_url(url.get(open..close)?).into_owned();
+        let (_, zone) = host.split_once('%')?;
+        Some((format!("{}{ip}{}", &url[..open], &url[close..]), format!("%{zone}")))
+    };
+    parts().map_or((url.into(), String::new()), |(url, zone)| (url.into(), zone))
 }
 
 /// Refuses an `@` after the first `/` or `?` of what follows `://`. The text between may be most of a password, so that no error
@@ -151,8 +169,10 @@ impl Endpoint {
             _ => String::new(),
         };
         let (sentinel, place) = match &self.sentinels {
-            Some(sentinels) => ("+sentinel", format!("{sentinels}/{}", percent_encode(sentinels.service()))),
-            None => ("", self.authority()),
+            Some(sentinels) => {
+                ("+sentinel", format!("{}/{}", sentinels.in_url(), percent_encode(sentinels.service())))
+            }
+            None => ("", format!("{}:{}", address::to_url(&self.host), self.port)),
         };
         let mut url = format!("{}{sentinel}://{login}{place}", self.scheme());
         if self.database != 0 {

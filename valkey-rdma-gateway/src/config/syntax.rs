@@ -96,7 +96,6 @@ fn mistake(text: &str, error: &toml::de::Error) -> GatewayError {
     let message = ["usize", "u64", "u16"].iter().fold(message.to_owned(), |message, kind| {
         message.replace(&format!("expected {kind}"), "expected a whole number")
     });
-    let message = message.replace("invalid socket address syntax", "not an address and port: use ADDR:PORT");
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let name = name_before(text, before.len());
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);

@@ -41,7 +41,6 @@ class Bridged:
             ) from error
 
     def _url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
         options = dict(self.options)
         limit = self.socket_connect_timeout
         if limit is not None:
@@ -50,7 +49,7 @@ class Bridged:
                     f"no connection can be made within socket_connect_timeout={limit}: give more, or None for the URL's own timeout"
                 )
             options.setdefault("timeout", f"{max(1, round(limit * 1000))}ms")
-        return f"{self.scheme}://{host}:{self.port}{query(options)}"
+        return f"{self.scheme}://{in_url(self.host)}:{self.port}{query(options)}"
 
     def _error_message(self, error: BaseException) -> str:
         """The text of the client library's ``ConnectionError``, with the number of the operating system's error where it has one."""
@@ -162,6 +161,11 @@ def check(scheme: str, options: dict[str, Any] | None) -> None:
     check_url(f"{scheme}://localhost{query(options)}")
 
 
+def in_url(host: str) -> str:
+    """A host as it stands in a URL: an IPv6 address in brackets, and the ``%`` before its interface as RFC 6874 asks."""
+    return f"[{host.replace('%', '%25', 1)}]" if ":" in host else host
+
+
 def query(options: dict[str, Any] | None) -> str:
     """Options as the end of a URL."""
     return f"?{urlencode(options)}" if options else ""
@@ -176,4 +180,14 @@ def split_url(url: str, their_scheme: str) -> tuple[str, str, dict[str, Any]]:
     if "protocol" in theirs:
         theirs["protocol"] = theirs["protocol"].removeprefix("resp")
     ours: dict[str, Any] = {name: value for name, value in options.items() if name in OPTIONS}
-    return parts.scheme, f"{their_scheme}://{parts.netloc}{parts.path}{query(theirs)}", ours
+    return parts.scheme, f"{their_scheme}://{zone_encoded(parts.netloc)}{parts.path}{query(theirs)}", ours
+
+
+def zone_encoded(netloc: str) -> str:
+    """``[fe80::1%eth0]`` as ``[fe80::1%25eth0]``: the client library decodes what follows a ``%``."""
+    login, at, place = netloc.rpartition("@")
+    host, bracket, port = place.partition("]")
+    address, percent, zone = host.partition("%")
+    if bracket and percent and (zone == "25" or not zone.startswith("25")):
+        host = f"{address}%25{zone}"
+    return f"{login}{at}{host}{bracket}{port}"

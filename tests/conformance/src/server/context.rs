@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis_protocol::resp2::types::OwnedFrame;
 use valkey_rdma_client::{Endpoint, Transport};
-use valkey_rdma_transport::DeviceKind;
+use valkey_rdma_transport::{DeviceKind, address};
 
 use super::{Login, without_login};
 use crate::peer::{Finding, Peer, PeerOptions, Session, Transcript, expect_reply};
@@ -62,10 +62,9 @@ impl Target {
                 "{url}: the suite cannot apply the option `{name}`: use `device` and `gid` only"
             ));
         }
-        let mut addrs = tokio::net::lookup_host((endpoint.host(), endpoint.port()))
-            .await
-            .map_err(|error| format!("{url}: {error}"))?;
-        let addr = addrs.next().ok_or_else(|| format!("{url}: the host has no address"))?;
+        let addrs = address::resolve(endpoint.host(), endpoint.port()).await;
+        let addrs = addrs.map_err(|error| format!("{url}: {error}"))?;
+        let addr = *addrs.first().ok_or_else(|| format!("{url}: the host has no address"))?;
         Ok(Self {
             device: endpoint.device().map(str::to_owned),
             gid: endpoint.gid(),
@@ -77,7 +76,7 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.kind.scheme(), self.addr)
+        write!(f, "{}://{}", self.kind.scheme(), address::authority(self.addr))
     }
 }
 
