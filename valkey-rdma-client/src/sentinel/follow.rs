@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
-use valkey_rdma_resp::Value;
+use valkey_rdma_resp::{ServerError, Value};
 
 use super::Service;
 use super::ask::Sentinel;
@@ -62,6 +62,10 @@ async fn listen(
                 service.switched().await;
             }
             Some(Event::Switched { name }) if name == service.name => service.switched().await,
+            // The client finds the next primary when it loses the last one.
+            Some(Event::Refused(error)) => {
+                warn!(sentinel = sentinel.address(), %error, "a Sentinel refuses SUBSCRIBE: it reports no failover");
+            }
             _ => {}
         }
     }
@@ -69,13 +73,20 @@ async fn listen(
 
 enum Event<'a> {
     Listening,
-    Switched { name: &'a str },
+    Switched {
+        name: &'a str,
+    },
+    /// The user may not subscribe.
+    Refused(&'a ServerError),
 }
 
 /// A confirmation, or a message: `mymaster 10.0.0.1 6379 10.0.0.2 6379` (old address, new address).
 ///
 /// Source: valkey `src/sentinel.c`, `sentinelFailoverSwitchToPromotedReplica`.
 fn event(value: &Value) -> Option<Event<'_>> {
+    if let Value::Error(error) = value {
+        return Some(Event::Refused(error));
+    }
     let (Value::Push(fields) | Value::Array(fields)) = value else { return None };
     match (fields.first()?.as_str()?, fields.get(1)?.as_str()?) {
         ("subscribe", SWITCH) => Some(Event::Listening),
@@ -104,5 +115,7 @@ mod tests {
         assert!(event(&push(&["message", "+sdown", "x"])).is_none());
         assert!(event(&push(&["message"])).is_none());
         assert!(event(&Value::Nil).is_none());
+        let refusal = Value::Error(ServerError::from_reply(b"NOPERM no"));
+        assert!(matches!(event(&refusal), Some(Event::Refused(error)) if error.code == "NOPERM"));
     }
 }
