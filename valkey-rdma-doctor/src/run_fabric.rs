@@ -10,7 +10,7 @@ use futures_util::future::try_join_all;
 use serde_json::json;
 use valkey_rdma_doctor::Style;
 use valkey_rdma_doctor::fabric::{self, Found, Matrix, Options, Service};
-use valkey_rdma_program::{Interrupt, ReservedFile};
+use valkey_rdma_program::{Interrupt, ReservedFile, shown};
 
 use crate::args::CheckArgs;
 use crate::progress::Bar;
@@ -175,6 +175,9 @@ pub(crate) async fn mesh(
 
 /// The address that a text stands for: `10.0.0.1:7000`, `[fd00::1]:7000` or `store:7000`.
 async fn resolve(text: &str) -> Result<SocketAddr, String> {
+    if shown(text) != text {
+        return Err(format!("{} is not ADDRESS:PORT or NAME:PORT: a server's URL is for --url", shown(text)));
+    }
     let found = tokio::net::lookup_host(text).await;
     let mut found = found.map_err(|error| format!("{text:?} is not ADDRESS:PORT or NAME:PORT ({error})"))?;
     found.next().ok_or_else(|| format!("{text:?} has no address"))

@@ -27,7 +27,7 @@ pub(crate) use self::refusal::{failure, is_about_nodes, is_refusal};
 use self::scan::Scans;
 use crate::backoff;
 use crate::core::Core;
-use crate::error::{GatewayError, without_login};
+use crate::error::GatewayError;
 use crate::identity::{Identity, Key};
 use crate::login::{RouteLogin, endpoints};
 use crate::metrics::Metrics;
@@ -249,7 +249,7 @@ pub(crate) fn transport_of(node: &NodeStatus) -> Option<Transport> {
 /// Reads and checks the URLs of nodes.
 pub(crate) fn seeds(urls: &[String], login: Option<&RouteLogin>) -> Result<Vec<Endpoint>, GatewayError> {
     let seeds = endpoints(urls, login)?;
-    let all = || urls.iter().map(|url| without_login(url)).collect::<Vec<_>>().join(" ");
+    let all = || seeds.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(" ");
     ClusterClient::check(&seeds).map_err(|source| GatewayError::Server { url: all(), source })?;
     Ok(seeds)
 }

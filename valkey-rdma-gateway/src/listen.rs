@@ -13,10 +13,11 @@ use rustix::process::geteuid;
 use serde::Deserialize;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, UnixListener};
+use valkey_rdma_program::shown;
 use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener, TransportError};
 
 use crate::activation::Activation;
-use crate::error::{GatewayError, without_login};
+use crate::error::GatewayError;
 use crate::socket_file::SocketFile;
 
 /// An address that local clients connect to: `unix:PATH`, `tcp:ADDR:PORT` or `rdma:ADDR:PORT`. With cargo feature `emulated` also
@@ -39,7 +40,7 @@ impl FromStr for Listen {
     type Err = GatewayError;
 
     fn from_str(text: &str) -> Result<Self, GatewayError> {
-        let bad = || GatewayError::BadListen { text: without_login(text).to_owned() };
+        let bad = || GatewayError::BadListen { text: shown(text).into_owned() };
         let (kind, address) = text.split_once(':').ok_or_else(bad)?;
         let socket = || address.parse::<SocketAddr>().map_err(|_| bad());
         match kind {

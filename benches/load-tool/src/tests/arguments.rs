@@ -75,12 +75,12 @@ fn flags_have_the_meaning_of_valkey_benchmark() {
     assert!(!format!("{args:?}").contains("secret"));
 
     for (url, shown) in [
-        ("rdma://app:secret@server:7000/3?timeout=2s", "\"rdma://***@server:7000/3\""),
-        ("rdma+sentinel://server/m?sentinel_password=secret", "\"rdma+sentinel://server/m\""),
+        ("rdma://app:secret@server:7000/3?timeout=2s", "\"rdma://app:***@server:7000/3\""),
+        ("rdma+sentinel://server/m?sentinel_password=secret", "\"rdma+sentinel://server:26379/m\""),
         ("rdma+sentinel://server/m?sentinel_password=se@cret", "\"rdma+sentinel://***\""),
-        ("valkey://:se@cret/@server", "\"valkey://***@server\""),
-        ("secret@server", "\"***@server\""),
-        ("rdma://server", "\"rdma://server\""),
+        ("valkey://:se@cret/@server", "\"valkey://***\""),
+        ("secret@server", "\"***\""),
+        ("rdma://server", "\"rdma://server:6379\""),
     ] {
         let args = parse(&format!("--url {url}")).unwrap();
         assert_eq!(format!("{:?}", args.url.as_ref().unwrap()), shown);
