@@ -82,6 +82,33 @@ def test_sentinels_are_refused_with_what_to_do(library, hosts):
         assert raised.value.fate == "not-sent"
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "valkey://h?timeout=",
+        "rdma://h?rx_size=&timeout=1s",
+        "rdma://h?device",
+        "valkey://h?timeout=1s&timeout=2s",
+        "valkey://h?socket_timeout=1&socket_timeout=2",
+        "valkey://h?socket_timeout=1&timeout=1s&timeout=1s",
+        "rdma://u:Zq7/Xw4@h",
+        "rdma://u:Zq7?Xw4@h",
+        "rdma://u:Zq7?socket_timeout=Xw4@h",
+        "rdma://u:Zq7#Xw4@h",
+        "rdma://u:Zq7Xw4",
+        "rdma://u:Zq7%Xw4@h",
+    ],
+)
+def test_what_client_refuses_in_a_url_is_refused_here_too(library, url):
+    for make in (library.from_url, library.async_from_url):
+        with pytest.raises(valkey_rdma.UrlError) as raised:
+            make(url)
+        assert "Zq7" not in str(raised.value) and "Xw4" not in str(raised.value)
+    if "socket_timeout" not in url:
+        with pytest.raises(valkey_rdma.UrlError):
+            valkey_rdma.Client(url)
+
+
 async def test_asyncio(library, url, key):
     async with library.async_from_url(url) as client:
         big = os.urandom(1_000_000)
