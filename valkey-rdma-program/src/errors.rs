@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn a_url_in_the_wrong_place_is_refused_without_its_login() {
-        let number = |text: &str| text.parse::<u8>().map_err(|_| format!("\"{}\" is no number", &text[9..]));
+        let number =
+            |text: &str| text.parse::<u8>().map_err(|_| format!("\"{}\" is not a number", &text[9..]));
         let command = || {
             clap::Command::new("program")
                 .arg(clap::Arg::new("number").long("number").value_name("N").value_parser(number))

@@ -90,7 +90,7 @@ fn take_out(text: &mut String, mistake: Option<Range<usize>>) -> bool {
 
 /// Says what is wrong, and in which line.
 fn mistake(text: &str, error: &toml::de::Error) -> GatewayError {
-    // Not the line itself, nor a value that may be a URL: there may be a password in it. Hidden ones are no secret.
+    // Not the line itself, nor a value that may be a URL: there may be a password in it. `***` may be shown.
     let may_be_shown = |message: &&str| {
         let rest = message.replace("://***", "").replace("\"***\"", "");
         shown(&rest) == rest

@@ -256,7 +256,7 @@ async fn names_with_any_characters_keep_metrics_and_info_readable() {
                 Some(&line[labels..])
             };
             let number = value.and_then(|value| value.strip_prefix(' ')?.parse::<f64>().ok());
-            assert!(number.is_some(), "{service}: {line:?} is no sample");
+            assert!(number.is_some(), "{service}: {line:?} is not a sample");
         }
         let info = client.say("INFO gateway").await;
         for line in info.split("\r\n").filter(|line| !line.is_empty() && !line.starts_with('#')) {

@@ -52,7 +52,7 @@ async fn test_server(args: &ServerArgs) -> Result<ExitCode, String> {
     test(&subject(url), &cases, &known, &table, &args.report, run).await
 }
 
-/// The server, as reports name it: its endpoint, with the options that [`Target`] accepts, which are no secrets.
+/// The server, as reports name it: its endpoint, with its options. [`Target`] accepts none that is secret.
 fn subject(url: &str) -> String {
     let options = url.find('?').map_or("", |at| &url[at..]);
     url.parse::<Endpoint>()
