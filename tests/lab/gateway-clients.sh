@@ -11,16 +11,16 @@
 #        valkey-rdma-cluster-faults --valkey LAB/valkey/9.1 -- tests/lab/gateway-clients.sh LAB
 #                                                     the same in front of a cluster, which that program starts; two of its primaries
 #                                                     hand over then, and one dies (gateway-clients/failover.py)
-#        ./dev lab tests/lab/cluster.sh target/release 9.1 -- tests/lab/gateway-clients.sh LAB
+#        ./dev lab tests/lab/cluster.sh target/quick 9.1 -- tests/lab/gateway-clients.sh LAB
 #                                                     that in the lab
 #
-# The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. redis-rs is the gateway's
+# The gateway is target/quick/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. redis-rs is the gateway's
 # example redis_rs, in ../debug/examples from there.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
 . "$here/packages.sh"
-bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
+bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/quick}")
 [ $# -eq 1 ] || [ "${2:-}" = fetch ] || { sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lab=$(readlink -f "$1")
 server=$lab/valkey/9.1

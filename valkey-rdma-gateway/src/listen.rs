@@ -13,11 +13,12 @@ use rustix::process::geteuid;
 use serde::Deserialize;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, UnixListener};
+use valkey_rdma_program::shown;
 use valkey_rdma_transport::address::{self, AddressError};
 use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener, TransportError};
 
 use crate::activation::Activation;
-use crate::error::{GatewayError, without_login};
+use crate::error::GatewayError;
 use crate::socket_file::SocketFile;
 
 /// An address that local clients connect to: `unix:PATH`, `tcp:ADDR:PORT` or `rdma:ADDR:PORT`. With cargo feature `emulated` also
@@ -40,12 +41,12 @@ impl FromStr for Listen {
     type Err = GatewayError;
 
     fn from_str(text: &str) -> Result<Self, GatewayError> {
-        let bad = || GatewayError::BadListen { text: without_login(text).to_owned() };
+        let bad = || GatewayError::BadListen { text: shown(text).into_owned() };
         let (kind, address) = text.split_once(':').ok_or_else(bad)?;
         let socket = || {
             address::parse(address).map_err(|error| match error {
                 AddressError::Form => bad(),
-                error => GatewayError::Address { text: without_login(text).to_owned(), source: error },
+                error => GatewayError::Address { text: shown(text).into_owned(), source: error },
             })
         };
         match kind {

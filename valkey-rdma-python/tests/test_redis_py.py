@@ -101,6 +101,33 @@ def test_an_interface_that_is_unknown_is_named(library):
         library.RdmaConnection(host="fe80::1%nosuch0", scheme="valkey").connect()
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "valkey://h?timeout=",
+        "rdma://h?rx_size=&timeout=1s",
+        "rdma://h?device",
+        "valkey://h?timeout=1s&timeout=2s",
+        "valkey://h?socket_timeout=1&socket_timeout=2",
+        "valkey://h?socket_timeout=1&timeout=1s&timeout=1s",
+        "rdma://u:Zq7/Xw4@h",
+        "rdma://u:Zq7?Xw4@h",
+        "rdma://u:Zq7?socket_timeout=Xw4@h",
+        "rdma://u:Zq7#Xw4@h",
+        "rdma://u:Zq7Xw4",
+        "rdma://u:Zq7%Xw4@h",
+    ],
+)
+def test_what_client_refuses_in_a_url_is_refused_here_too(library, url):
+    for make in (library.from_url, library.async_from_url):
+        with pytest.raises(valkey_rdma.UrlError) as raised:
+            make(url)
+        assert "Zq7" not in str(raised.value) and "Xw4" not in str(raised.value)
+    if "socket_timeout" not in url:
+        with pytest.raises(valkey_rdma.UrlError):
+            valkey_rdma.Client(url)
+
+
 async def test_asyncio(library, url, key):
     async with library.async_from_url(url) as client:
         big = os.urandom(1_000_000)

@@ -17,7 +17,10 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let Some((scheme, rest)) = text.split_once("://") else { return Err(EndpointError::NotAUrl) };
+        // A text with a user and a password before `://` is none either: no error may quote these as its scheme.
+        let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+            return Err(EndpointError::NotAUrl);
+        };
         if let Some(plain) = scheme.strip_suffix("+sentinel") {
             check_separators(rest)?;
             return super::sentinels::parse(plain, rest);
@@ -64,8 +67,17 @@ impl FromStr for Endpoint {
             path => path
                 .strip_prefix('/')
                 .and_then(|number| number.parse().ok())
-                .ok_or_else(|| EndpointError::BadDatabase { path: path.to_owned() })?,
+                .ok_or(EndpointError::BadDatabase)?,
         };
+        // Before one is quoted: it may be the rest of a password behind a bare `?`, in a URL without a host.
+        if url
+            .query()
+            .unwrap_or_default()
+            .split('&')
+            .any(|option| !option.is_empty() && !option.contains('='))
+        {
+            return Err(EndpointError::OptionWithoutValue);
+        }
         let mut seen: Vec<Cow<'_, str>> = Vec::new();
         for (name, value) in url.query_pairs() {
             if seen.contains(&name) {
@@ -94,6 +106,11 @@ fn without_zone(url: &str) -> (Cow<'_, str>, String) {
         Some((format!("{}{ip}{}", &url[..open], &url[close..]), format!("%{zone}")))
     };
     parts().map_or((url.into(), String::new()), |(url, zone)| (url.into(), zone))
+}
+
+/// RFC 3986, section 3.1.
+fn is_scheme(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
 /// Refuses an `@` after the first `/` or `?` of what follows `://`. The text between may be most of a password, so that no error

@@ -93,3 +93,16 @@ fn ends_with_different_devices_or_choices_of_a_real_one_are_refused() {
     refused(1, &["check", &addr], &["it checks over `emulated` and you over `verbs`"]);
     refused(1, &["check", &addr, "--device", "emulated", "--gid", "1"], &["no choice of gid"]);
 }
+
+#[test]
+fn the_plot_of_every_peer_can_be_written_or_nothing_is_measured() {
+    let folder = format!("{}/plots", env!("CARGO_TARGET_TMPDIR"));
+    let second = format!("{folder}/all.1.svg");
+    std::fs::create_dir_all(&second).unwrap();
+    let plot = format!("{folder}/all.svg");
+    let args = ["check", "127.0.0.1:1", "127.0.0.1:2", "--device", "emulated", "--plot", &plot];
+    refused(2, &args, &["all.1.svg", "cannot be written"]);
+    assert!(!std::path::Path::new(&plot).exists(), "nothing is left behind");
+    // One peer has one plot.
+    refused(1, &args[..2].iter().chain(&args[3..]).copied().collect::<Vec<_>>(), &["refused"]);
+}

@@ -57,6 +57,12 @@ impl Drop for Batch {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.member.note_leaving();
+    }
+}
+
 impl Lane {
     pub(super) fn new(member: Arc<Member>, number: u64) -> Self {
         Self(Arc::new(Inner { member, beside: number.to_string(), queue: Mutex::default() }))

@@ -132,9 +132,9 @@ class BridgedClient:
     def from_url(cls, url: str, **kwargs: Any) -> Any:
         """A client for a URL of this package, such as ``rdma://user:password@10.0.0.7:6379/0?rx_size=1048576``. Options that are not
         this package's are the library's, as in ``?decode_responses=True``."""
-        scheme, theirs, options = split_url(url, cls._their_scheme)
+        scheme, theirs, options = split_url(url, cls._their_scheme, kwargs.pop("scheme", None))
         options |= kwargs.pop("options", None) or {}
-        ours = {"connection_class": cls._connection_class, "scheme": kwargs.pop("scheme", scheme), "options": options}
+        ours = {"connection_class": cls._connection_class, "scheme": scheme, "options": options}
         check(ours["scheme"], options)
         return super().from_url(theirs, **ours, **kwargs)  # type: ignore[misc]
 
@@ -171,16 +171,31 @@ def query(options: dict[str, Any] | None) -> str:
     return f"?{urlencode(options)}" if options else ""
 
 
-def split_url(url: str, their_scheme: str) -> tuple[str, str, dict[str, Any]]:
-    """The scheme of a URL, the URL for the client library, and the options that are ours."""
+def split_url(url: str, their_scheme: str, instead: str | None) -> tuple[str, str, dict[str, Any]]:
+    """The scheme of a URL, or the one to use ``instead``, the URL for the client library, and the options that are ours.
+
+    Raises ``UrlError`` for what ``Client`` refuses too. Otherwise an option without a value, or the first of two with one name, would be
+    lost, and the client library would quote a part of a password that is not escaped.
+    """
     parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query))
+    scheme = instead or parts.scheme
+    if not scheme.endswith("+sentinel"):
+        place, _, text = f"{scheme}{url[len(parts.scheme):]}".partition("?")
+        # The client library's own options are left out, unless they may be a part of a password.
+        kept = [option for option in text.split("&") if option.partition("=")[0] in OPTIONS or "@" in option or "#" in option]
+        check_url(place + ("?" + "&".join(kept) if kept else ""))
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UrlError(f'URL option "{twice}" is given twice')
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     # What Client calls resp3 is 3 to them.
     if "protocol" in theirs:
         theirs["protocol"] = theirs["protocol"].removeprefix("resp")
     ours: dict[str, Any] = {name: value for name, value in options.items() if name in OPTIONS}
-    return parts.scheme, f"{their_scheme}://{zone_encoded(parts.netloc)}{parts.path}{query(theirs)}", ours
+    return scheme, f"{their_scheme}://{zone_encoded(parts.netloc)}{parts.path}{query(theirs)}", ours
 
 
 def zone_encoded(netloc: str) -> str:

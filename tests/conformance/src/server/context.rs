@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use redis_protocol::resp2::types::OwnedFrame;
 use valkey_rdma_client::{Endpoint, Transport};
+use valkey_rdma_program::shown;
 use valkey_rdma_transport::{DeviceKind, address};
 
-use super::{Login, without_login};
+use super::Login;
 use crate::peer::{Finding, Peer, PeerOptions, Session, Transcript, expect_reply};
 
 /// How a server is reached.
@@ -42,10 +43,10 @@ impl Target {
     /// A text for people without the password, if the URL is malformed, has other options or a database, or if the host is
     /// unknown.
     pub async fn parse(url: &str, login: Option<Login>) -> Result<Self, String> {
-        let parsed = url.parse();
+        let parsed = url.parse::<Endpoint>();
+        let endpoint = parsed.map_err(|error| format!("{}: {error}", shown(url)))?;
         let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
-        let url = without_login(url);
-        let endpoint: Endpoint = parsed.map_err(|error| format!("{url}: {error}"))?;
+        let url = &endpoint;
         let kind = match endpoint.transport() {
             Transport::Rdma => DeviceKind::Verbs,
             Transport::Emulated => DeviceKind::Emulated,
