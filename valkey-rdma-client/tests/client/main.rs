@@ -12,6 +12,7 @@ mod large;
 mod pubsub;
 #[cfg(feature = "redis")]
 mod redis_rs;
+mod rights;
 mod runtimes;
 mod scripts;
 mod target;
