@@ -88,6 +88,16 @@ impl Decoder {
         self.buffer.is_empty() && self.open.is_empty() && self.skipped.is_none()
     }
 
+    /// Whether it has received a part of a reply, and not only of push messages. Take what is complete before.
+    #[must_use]
+    pub fn holds_reply(&self) -> bool {
+        match (self.open.first(), &self.skipped) {
+            (Some(outermost), _) => outermost.kind != b'>',
+            (None, Some(_)) => true,
+            (None, None) => self.buffer.first().is_some_and(|kind| *kind != b'>'),
+        }
+    }
+
     /// How many received bytes it keeps of what is not complete yet.
     #[must_use]
     pub fn buffered(&self) -> usize {
