@@ -16,6 +16,7 @@ use self::exchange::exchange;
 use crate::admission::Admission;
 use crate::descriptors;
 use crate::error::{GatewayError, without_login};
+use crate::hello;
 use crate::identity::{Identity, Key, Login};
 use crate::limits::Limits;
 use crate::login::{RouteLogin, endpoints};
@@ -288,8 +289,9 @@ impl Server {
     ) -> Result<u64, OpenError> {
         let (mut commands, required) = self.login_commands(identity, name);
         let mut expected = required + EXTRA;
-        if endpoint.sentinels().is_some() {
-            // What the Sentinels report may be old.
+        // What the Sentinels report may be old. The reply to HELLO says the role too, and every user may run HELLO.
+        let is_reported = endpoint.sentinels().is_some();
+        if is_reported && identity.protocol == Protocol::Resp2 {
             commands.extend_from_slice(&encode(["ROLE"]));
             expected += 1;
         }
@@ -303,7 +305,11 @@ impl Server {
                 return Err(OpenError::Unreachable(text));
             }
         };
-        if let Some(role) = replies.get(required + EXTRA).and_then(|reply| other_role(reply)) {
+        let role = match identity.protocol {
+            Protocol::Resp2 => replies.get(required + EXTRA).and_then(|reply| role(reply)),
+            Protocol::Resp3 => replies.iter().take(required).find_map(|reply| hello::role(reply)),
+        };
+        if let Some(role) = role.filter(|role| is_reported && role != "master") {
             let peer = stream.info().peer.map(|peer| format!(" {peer}")).unwrap_or_default();
             let text = format!("{endpoint}: the Sentinels report{peer}, whose role is {role}");
             return Err(OpenError::Unreachable(text));
@@ -386,10 +392,9 @@ fn reserved(permitted: usize) -> usize {
     if permitted < 4 { 0 } else { (permitted / 8).clamp(1, 16) }
 }
 
-/// The role in a reply to ROLE, if it is not that of a primary. A user may not be allowed to ask: then Sentinel is trusted.
-fn other_role(reply: &[u8]) -> Option<String> {
-    let mut words = words(reply);
-    words.next().filter(|role| *role != b"master").map(|role| role.escape_ascii().to_string())
+/// The role in a reply to ROLE. A user may not be allowed to ask: then Sentinel is trusted.
+fn role(reply: &[u8]) -> Option<String> {
+    words(reply).next().map(|role| role.escape_ascii().to_string())
 }
 
 /// Commands of a login that may fail.

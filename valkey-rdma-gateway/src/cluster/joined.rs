@@ -77,7 +77,7 @@ impl Joined {
         Ok(self.join(replies))
     }
 
-    /// `replies`: a map from node to reply, or the rows of all nodes in one array. What has another shape is left as it is.
+    /// `replies`: a map from node to reply, or the rows of all nodes in one array. Anything else stays unchanged.
     fn join(self, replies: Value) -> Value {
         match (self, replies) {
             (Self::Newest(most), Value::Array(mut rows)) => {

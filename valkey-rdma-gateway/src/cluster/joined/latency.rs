@@ -35,7 +35,7 @@ pub(super) fn samples(mut rows: Vec<Value>) -> Value {
     Value::Array(rows)
 }
 
-/// Replies to LATENCY HISTOGRAM: for each command, how often it ran, and how often in at most so many microseconds.
+/// Replies to LATENCY HISTOGRAM. For each command: how often it ran (`calls`), and how often within each limit in microseconds (`histogram_usec`).
 pub(super) fn histograms(replies: Vec<Value>) -> Value {
     let mut joined: Vec<(Value, i64, Vec<BTreeMap<i64, i64>>)> = Vec::new();
     for (command, description) in replies.into_iter().flat_map(pairs) {
