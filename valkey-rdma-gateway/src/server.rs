@@ -18,6 +18,7 @@ use self::returns::{Returns, id};
 use crate::admission::Admission;
 use crate::descriptors;
 use crate::error::{GatewayError, without_login};
+use crate::hello;
 use crate::identity::{Identity, Key, Login};
 use crate::limits::Limits;
 use crate::login::{RouteLogin, endpoints};
@@ -293,7 +294,9 @@ impl Server {
         name: Option<&str>,
     ) -> Result<u64, OpenError> {
         let is_located = endpoint.sentinels().is_some();
-        let (commands, returns) = self.login_commands(identity, name, is_located);
+        // What the Sentinels report may be old. The reply to HELLO says the role too, and every user may run HELLO.
+        let asks_role = is_located && identity.protocol == Protocol::Resp2;
+        let (commands, returns) = self.login_commands(identity, name, asks_role);
         let limit = self.endpoint().timeout();
         let exchange = exchange(stream, &commands, returns.len());
         let replies = match timeout(limit, exchange).await {
@@ -311,9 +314,12 @@ impl Server {
                 return Err(OpenError::of_login(reply));
             }
             returns.check(reply).map_err(|text| OpenError::Unreachable(format!("{endpoint}: {text}")))?;
-            if *returns == Returns::Role
-                && let Some(role) = other_role(reply)
-            {
+            let role = match returns {
+                Returns::Role => role(reply),
+                Returns::Hello => hello::role(reply),
+                _ => None,
+            };
+            if let Some(role) = role.filter(|role| is_located && role != "master") {
                 let peer = stream.info().peer.map(|peer| format!(" {peer}")).unwrap_or_default();
                 let text = format!("{endpoint}: the Sentinels report{peer}, whose role is {role}");
                 return Err(OpenError::Unreachable(text));
@@ -328,7 +334,7 @@ impl Server {
         &self,
         identity: &Identity,
         name: Option<&str>,
-        is_located: bool,
+        asks_role: bool,
     ) -> (Vec<u8>, Vec<Returns>) {
         let (mut commands, mut returns) = (Vec::new(), Vec::new());
         let mut say = |words: &[&[u8]], reply: Returns| {
@@ -365,8 +371,7 @@ impl Server {
         }
         // Old servers or strict users may refuse the rest.
         say(&[b"CLIENT", b"SETNAME", name.unwrap_or_default().as_bytes()], Returns::Name);
-        if is_located {
-            // What the Sentinels report may be old.
+        if asks_role {
             say(&[b"ROLE"], Returns::Role);
         }
         // At the end: nothing else returns an integer, so this reply shows that the others were in step.
@@ -402,8 +407,7 @@ fn reserved(permitted: usize) -> usize {
     if permitted < 4 { 0 } else { (permitted / 8).clamp(1, 16) }
 }
 
-/// The role in a reply to ROLE, if it is not that of a primary. A user may not be allowed to ask: then Sentinel is trusted.
-fn other_role(reply: &[u8]) -> Option<String> {
-    let mut words = words(reply);
-    words.next().filter(|role| *role != b"master").map(|role| role.escape_ascii().to_string())
+/// The role in a reply to ROLE. A user may not be allowed to ask: then Sentinel is trusted.
+fn role(reply: &[u8]) -> Option<String> {
+    words(reply).next().map(|role| role.escape_ascii().to_string())
 }
