@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, empty};
 use tokio::runtime::Handle;
-use valkey_rdma_resp::{Decoder, ServerError, Value};
+use valkey_rdma_resp::{Decoder, ProtocolError, ServerError, Value};
 use valkey_rdma_transport::{AnyStream, Monitor};
 
 use super::drain::Drain;
@@ -274,6 +274,20 @@ impl RawConnection {
             self.receive_replies(replies.len() + group.len(), &mut replies).await?;
         }
         Ok(replies)
+    }
+
+    /// Takes the push messages that have arrived before a listener is there.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Unsolicited`] if a reply has arrived too, or a part of one. Nothing may be outstanding.
+    pub(crate) fn expect_no_reply(&mut self) -> Result<(), LostCause> {
+        loop {
+            match self.decoder.next().map_err(LostCause::Protocol)? {
+                Some(Value::Push(_)) => {}
+                None if !self.decoder.holds_reply() => return Ok(()),
+                Some(_) | None => return Err(LostCause::Protocol(ProtocolError::Unsolicited)),
+            }
+        }
     }
 
     /// The error that a peer sent before it stopped reading, if any.
