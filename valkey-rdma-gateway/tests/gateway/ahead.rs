@@ -100,7 +100,7 @@ async fn a_transaction_of_a_cluster_may_be_sent_before_it_is_read_g5() {
     sends_all_first(&mut client, &encode(["ECHO", &value]), 1, &value).await;
 }
 
-/// Nobody waits for ever: neither the client, nor the gateway with memory for its replies.
+/// It does not wait for ever, and the gateway keeps its replies for a limited time.
 #[tokio::test]
 async fn a_client_that_never_reads_is_closed_in_front_of_a_cluster_g5() {
     let mocks = MockCluster::start(3).await.expect("free ports");
