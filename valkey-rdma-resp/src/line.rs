@@ -30,7 +30,8 @@ impl LineScanner {
             let end = self.searched + at + 1;
             if buffer[..end].ends_with(b"\r\n") {
                 self.searched = 0;
-                return Ok(Some(end));
+                // However it arrives.
+                return if end > limit { Err(TooLong) } else { Ok(Some(end)) };
             }
             self.searched = end;
         }
@@ -128,6 +129,8 @@ mod tests {
         let mut scanner = LineScanner::default();
         assert!(scanner.crlf(b"12345", 5).unwrap().is_none());
         assert!(scanner.crlf(b"123456", 5).is_err());
+        assert!(LineScanner::default().crlf(b"123\r\n", 5).is_ok());
+        assert!(LineScanner::default().crlf(b"1234\r\n", 5).is_err());
     }
 
     #[test]

@@ -30,7 +30,16 @@ impl Connector {
         let mut ignored = None;
         for (reply, step) in replies.into_iter().zip(steps) {
             match reply {
+                Ok(reply) if step == Step::Hello => {
+                    raw.role = reply.into_fields().ok().and_then(|mut fields| fields.take("role").ok());
+                }
                 Ok(_) => {}
+                Err(error) if step == Step::ReadReplicas && error.kind() == ServerErrorKind::NoPerm => {
+                    Arc::make_mut(&mut raw.info).may_read_replica = false;
+                }
+                Err(error) if step == Step::IfAllowed && error.kind() == ServerErrorKind::NoPerm => {
+                    debug!(%error, "ignored");
+                }
                 Err(error) if step == Step::BestEffort && error.kind() != ServerErrorKind::NoAuth => {
                     debug!(%error, "ignored");
                     ignored = is_only.then_some(error);
@@ -56,6 +65,10 @@ impl Connector {
     fn steps(&self, purpose: Purpose) -> impl Iterator<Item = (Command, Step)> {
         let endpoint = &self.endpoint;
         let login = login(endpoint);
+        let login_step = match endpoint.protocol() {
+            Protocol::Resp3 => Step::Hello,
+            Protocol::Resp2 => Step::Required,
+        };
         // Without a login command, only PING shows that the server requires one: SETINFO is allowed before a login.
         let probe = login.is_none().then(|| Command::new("PING"));
         let database = endpoint.database();
@@ -67,10 +80,18 @@ impl Connector {
         let library = Command::from_args(["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
         let version = Command::from_args(["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
         let replicas = self.config.read_replicas.then(|| Command::new("READONLY"));
-        let needed = login.into_iter().chain(select).chain(name).chain(tracking).chain(replicas);
-        needed
-            .map(|command| (command, Step::Required))
-            .chain(probe.into_iter().chain([library, version]).map(|command| (command, Step::BestEffort)))
+        [
+            (login, login_step),
+            (select, Step::Required),
+            (name, Step::IfAllowed),
+            (tracking, Step::Required),
+            (replicas, Step::ReadReplicas),
+            (probe, Step::BestEffort),
+            (Some(library), Step::BestEffort),
+            (Some(version), Step::BestEffort),
+        ]
+        .into_iter()
+        .filter_map(|(command, step)| Some((command?, step)))
     }
 }
 
@@ -79,6 +100,12 @@ impl Connector {
 enum Step {
     /// The connection would not match the settings.
     Required,
+    /// As `Required`. The reply names the server's role.
+    Hello,
+    /// The connection works without it for a user who may not run it. Any other refusal is the caller's mistake.
+    IfAllowed,
+    /// As `IfAllowed`, but a replica then redirects reads to its primary.
+    ReadReplicas,
     /// Some servers do not know the command or do not allow it. Still shows that a login is missing.
     BestEffort,
 }

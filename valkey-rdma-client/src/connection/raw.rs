@@ -47,6 +47,8 @@ pub(crate) struct RawConnection {
     after_large: bool,
     /// The address, if a [`Locator`](super::Locator) has found it.
     pub(crate) located: Option<Arc<str>>,
+    /// The server's role, by its reply to HELLO.
+    pub(crate) role: Option<String>,
 }
 
 impl RawConnection {
@@ -64,6 +66,7 @@ impl RawConnection {
             runtime: Handle::current(),
             after_large: false,
             located: None,
+            role: None,
         }
     }
 
