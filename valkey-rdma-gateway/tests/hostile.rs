@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A failure prints the seed of its case, and the smallest part of the case that still fails. `VALKEY_RDMA_GATEWAY_FUZZ_SEED` begins with that
-//! case. The servers are for the test alone: it writes keys, and makes a user `witness`.
+//! case, and `VALKEY_RDMA_GATEWAY_FUZZ_CASES=1` ends after it. The servers are for the test alone: it writes keys, and makes a user `witness`.
 
 #![cfg(feature = "emulated")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -31,7 +31,7 @@ use valkey_rdma_mock::{Mock, MockCluster};
 
 use case::{Case, run, shrink};
 use support::{cluster_config, config, mock_with, start};
-use witness::Witness;
+use witness::{Witness, state_of};
 
 /// Cases in front of each server, if no time is set: a few seconds.
 const CASES: u64 = 150;
@@ -55,18 +55,20 @@ fn limits() -> Limits {
 /// Runs cases until the time is over, or as many as there are without one. Panics with a small case if one fails.
 async fn fuzz(name: &str, config: impl Fn() -> Config) {
     let seconds = setting("VALKEY_RDMA_GATEWAY_FUZZ_SECONDS").map(Duration::from_secs);
+    let cases = setting("VALKEY_RDMA_GATEWAY_FUZZ_CASES").unwrap_or(CASES);
     let first = setting("VALKEY_RDMA_GATEWAY_FUZZ_SEED").unwrap_or(SEED);
     let begin = Instant::now();
     let mut gateway = start(&config()).await;
     Witness::prepare(&gateway).await;
     let mut witness = Witness::new(&gateway).await;
     let mut done = 0;
-    while seconds.map_or(done < CASES, |limit| begin.elapsed() < limit) {
+    while seconds.map_or(done < cases, |limit| begin.elapsed() < limit) {
         let seed = first + done;
         let case = Case::of(seed);
         if let Err(why) = run(&gateway, &mut witness, &case).await {
+            let state = state_of(&gateway).await;
             let small = shrink(&config, case).await;
-            panic!("{name}, seed {seed}: {why}\n{small}");
+            panic!("{name}, seed {seed}: {why}\n{state}\n{small}");
         }
         done += 1;
         if done % 1000 == 0 {

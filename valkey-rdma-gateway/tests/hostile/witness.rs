@@ -37,7 +37,7 @@ impl Witness {
             check(&mut self.resp2, "resp2", number).await?;
             check(&mut self.resp3, "resp3", number).await
         };
-        in_time(asked).await?;
+        in_time("of a client that stays", asked).await?;
         self.checked += 2 * REPLIES;
         Ok(())
     }
@@ -61,8 +61,8 @@ impl Witness {
             }
             check(&mut client, "with a login", number).await
         };
-        in_time(asked).await?;
-        self.checked += 2 + REPLIES;
+        in_time("of a new client", asked).await?;
+        self.checked += 3 + REPLIES;
         Ok(())
     }
 }
@@ -87,8 +87,20 @@ async fn check(client: &mut Client, name: &str, number: u64) -> Result<(), Strin
     Ok(())
 }
 
-async fn in_time(asked: impl Future<Output = Result<(), String>>) -> Result<(), String> {
-    timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err("no reply in time".to_owned()))
+async fn in_time(whose: &str, asked: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err(format!("a command {whose} has no reply in time")))
+}
+
+/// What the gateway says of itself, if it still answers.
+pub(crate) async fn state_of(gateway: &Running) -> String {
+    let asked = async { gateway.client().await.say("INFO gateway").await };
+    let lists = |text: &str| {
+        let lines = text.lines().filter(|line| line.contains("shared_") || line.contains("connections"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    timeout(PATIENCE, asked)
+        .await
+        .map_or_else(|_| "no answer to INFO gateway".to_owned(), |text| lists(&text))
 }
 
 /// Replies that one check reads.
