@@ -31,7 +31,7 @@
 //! | FLUSHALL, FLUSHDB, FUNCTION LOAD, PING | all primaries | that of one node, or the first error |
 //! | SCRIPT LOAD, SCRIPT FLUSH, CONFIG SET, ACL SETUSER | all nodes | that of one node, or the first error |
 //! | SCRIPT EXISTS | all primaries | 1 where all nodes say 1 |
-//! | SCRIPT KILL, FUNCTION KILL | all primaries | the first success |
+//! | SCRIPT KILL, FUNCTION KILL | all primaries, on connections of their own | the first success |
 //! | INFO, MEMORY STATS, LATENCY LATEST, RANDOMKEY | all primaries, or all nodes | a map from address to reply |
 //! | SCAN | refused: see [`ClusterClient::scan`] | |
 //! | SHUTDOWN, BGSAVE, DEBUG, most of CLUSTER | refused: see [`ClusterClient::execute_on`] | |

@@ -85,6 +85,11 @@ impl Connector {
         Self { source: Source::Once, ..Self::new(endpoint, config) }
     }
 
+    /// False if the program's only stream is all there is.
+    pub(crate) fn can_connect(&self) -> bool {
+        !matches!(self.source, Source::Once)
+    }
+
     /// Connects and logs in, within the endpoint's timeout.
     pub(crate) async fn connect(&self, purpose: Purpose) -> Result<RawConnection, ConnectError> {
         let raw = self.connect_quietly(purpose).await?;
