@@ -45,7 +45,7 @@ impl<T: Default> PerProcess<T> {
     }
 }
 
-/// Tells this process from all others, also from a dead ancestor that had the same process id: the id, and when the process began; 0 if
+/// Distinguishes this process from all others, also from a dead ancestor with the same id: the id, and when the process began; 0 if
 /// the system does not say that, as in a chroot. A descendant gets the id of a dead ancestor when ids begin again, or as the first process
 /// of another container.
 ///
