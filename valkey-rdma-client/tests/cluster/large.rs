@@ -60,7 +60,7 @@ async fn a_user_who_may_not_ask_for_the_key_writes_it() {
     writer.write(b"more").await.expect("written");
     assert!(writer.finish().await.expect("set").is_ok());
     mocks.answer(0, "exists", Some(Reply::error("ERR broken")));
-    cluster.stream_argument(command, 4).await.err().expect("another refusal");
+    cluster.stream_argument(command, 4).await.expect_err("another refusal");
 }
 
 #[tokio::test]

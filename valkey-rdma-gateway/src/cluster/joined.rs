@@ -107,7 +107,7 @@ impl Joined {
             Self::Histograms => latency::histograms(replies),
             Self::Sum => Value::Int(replies.iter().filter_map(Value::as_int).sum()),
             Self::Running => {
-                let running = replies.iter().position(|reply| is_running(reply)).unwrap_or(0);
+                let running = replies.iter().position(is_running).unwrap_or(0);
                 if replies.is_empty() { Value::Nil } else { replies.swap_remove(running) }
             }
             _ => {
