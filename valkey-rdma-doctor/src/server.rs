@@ -141,8 +141,9 @@ fn listener_finding(info: &str, tried: Option<&[SocketAddr]>) -> Finding {
     };
     let rdma: Vec<&str> = listeners().filter(|listener| listener.starts_with("name=rdma")).collect();
     if !rdma.is_empty() {
-        let listeners = rdma.iter().map(|listener| RdmaListener::of(listener));
-        if let Some(finding) = listeners.last().zip(tried).and_then(|(one, tried)| one.elsewhere(tried)) {
+        // One that could have answered is enough.
+        let elsewhere = rdma.iter().map(|listener| RdmaListener::of(listener).elsewhere(tried?));
+        if let Some(finding) = elsewhere.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().next()) {
             return finding;
         }
         return Finding::ok("rdma listener", rdma.join("; "));

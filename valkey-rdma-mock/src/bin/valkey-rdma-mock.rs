@@ -330,9 +330,9 @@ fn announce(urls: impl Iterator<Item = String>) -> Result<(), String> {
 /// The error with its causes, and what the user can do about it.
 fn explain(error: &BindError) -> String {
     let advice = match error {
-        BindError::Rdma(TransportError::NotBuilt { .. } | TransportError::NoDevice) => {
-            "; or serve TCP instead, with --tcp-port N alone"
-        }
+        BindError::Rdma(
+            TransportError::NotBuilt { .. } | TransportError::NoDevice | TransportError::Obstacle { .. },
+        ) => "; or serve TCP instead, with --tcp-port N alone",
         _ => "",
     };
     error_chain(error) + advice
