@@ -1,7 +1,28 @@
-//! Host and port, as URLs have them.
+//! Host and port, as errors and URLs have them.
+
+use std::net::Ipv6Addr;
+
+use super::percent::percent_encode;
 
 /// `host:port`, with brackets around an IPv6 address.
 pub(crate) fn authority(host: &str, port: u16) -> String {
     let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
     format!("{open}{host}{close}:{port}")
+}
+
+/// As [`authority`], in a URL: a name may have any characters.
+pub(super) fn authority_in_url(host: &str, port: u16) -> String {
+    match host.parse::<Ipv6Addr>() {
+        Ok(address) => format!("[{address}]:{port}"),
+        Err(_) => format!("{}:{port}", percent_encode(host)),
+    }
+}
+
+/// The form of a host that its URL has too: an IPv6 address without brackets, in its shortest form. Everything else as it is.
+pub(super) fn canonical(host: String) -> String {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
+    match bare.parse::<Ipv6Addr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => host,
+    }
 }

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from ._native import check_url, connect_socket, connect_socket_async
 from .errors import ConnectTimeoutError, Error, UrlError
@@ -164,13 +164,14 @@ def check(scheme: str, options: dict[str, Any] | None) -> None:
 
 def query(options: dict[str, Any] | None) -> str:
     """Options as the end of a URL."""
-    return f"?{urlencode(options)}" if options else ""
+    return f"?{urlencode(options, quote_via=quote)}" if options else ""
 
 
 def split_url(url: str, their_scheme: str) -> tuple[str, str, dict[str, Any]]:
     """The scheme of a URL, the URL for the client library, and the options that are ours."""
     parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query))
+    # A '+' is no blank: this is not an HTML form. An empty value is not a missing one.
+    options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     # What Client calls resp3 is 3 to them.
     if "protocol" in theirs:
