@@ -52,16 +52,20 @@ pub(super) fn join(replies: Vec<(String, Result<Value, Error>)>, response: Respo
     }
 }
 
-/// The error of a command, if a part of it failed. If others ran, or may have run, that error must not stand for all of them.
+/// The error of a command, if a part of it failed. An answer, and "not sent", must not stand for parts that ran: only "may have run" says
+/// enough.
 fn failure<'a>(replies: impl Iterator<Item = &'a Result<Value, Error>> + Clone) -> Option<Error> {
     let failures = || replies.clone().filter_map(|reply| reply.as_ref().err());
     let first = failures().next()?;
     let (failed, parts) = (failures().count(), replies.clone().count());
+    let with = |fate: Fate| failures().find(|failure| failure.fate() == fate);
+    if let Some(unknown) = with(Fate::MayHaveRun) {
+        return Some(unknown.clone());
+    }
     if failed == parts && failures().all(|failure| failure.fate() == first.fate()) {
         return Some(first.clone());
     }
-    // An answer says less than a part whose outcome is unknown, or that was not sent.
-    let first = failures().find(|failure| failure.fate() != Fate::Answered).unwrap_or(first);
+    let first = with(Fate::NotSent).unwrap_or(first);
     Some(ClusterError::Partial { failed, parts, first: Box::new(first.clone()) }.into())
 }
 

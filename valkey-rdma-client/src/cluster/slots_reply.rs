@@ -113,6 +113,8 @@ impl ViewNode {
         let host = match host.ok_or("a node without an endpoint")? {
             // The cluster prefers host names, and this node announces none.
             "?" => match fields.get(3).and_then(ip) {
+                // The answering node itself, which does not know its address yet.
+                Some("") => &answering.host,
                 Some(ip) => ip,
                 None => return Ok(None),
             },
@@ -138,7 +140,7 @@ fn ip(metadata: &Value) -> Option<&str> {
             fields.find(|pair| pair[0].as_bytes() == Some(b"ip")).map(|pair| &pair[1])
         }
     };
-    value?.as_str().filter(|ip| !ip.is_empty())
+    value?.as_str()
 }
 
 #[cfg(test)]
@@ -208,10 +210,11 @@ mod tests {
             let addresses: Vec<_> = view.shards[0].iter().map(|node| node.address.clone()).collect();
             assert_eq!(addresses, [NodeAddress::new("10.0.0.3", 1), NodeAddress::new("10.0.0.3", 2)]);
         }
-        for unknown in [Value::Map(vec![(text("ip"), text(""))]), Value::Array(vec![text("ip")]), Value::Nil]
-        {
-            let nameless = Value::Array(vec![text("?"), Value::Int(1), text("id"), unknown]);
-            assert_eq!(read([range(0, 9, [nameless])]).expect("a map").covered(), 0);
+        let nameless = |metadata| Value::Array(vec![text("?"), Value::Int(1), text("id"), metadata]);
+        let view = read([range(0, 9, [nameless(Value::Map(vec![(text("ip"), text(""))]))])]).expect("a map");
+        assert_eq!(view.shards[0][0].address, NodeAddress::new("seed", 1), "the answering node itself");
+        for unknown in [Value::Map(Vec::new()), Value::Array(vec![text("ip")]), Value::Nil] {
+            assert_eq!(read([range(0, 9, [nameless(unknown)])]).expect("a map").covered(), 0);
         }
     }
 
