@@ -255,7 +255,7 @@ impl RawConnection {
         .await
     }
 
-    /// Takes the push messages that have arrived, for which nobody listens yet.
+    /// Drops the push messages that have arrived: they are for listeners, and this connection has none yet.
     ///
     /// # Errors
     /// [`ProtocolError::Unsolicited`] if a reply has arrived too, or a part of one. Nothing may be outstanding.

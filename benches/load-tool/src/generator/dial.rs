@@ -93,7 +93,7 @@ impl DialError {
 impl DialError {
     /// Whether something answered that speaks no RESP.
     pub(crate) fn is_not_valkey(&self) -> bool {
-        matches!(&self.cause, ConnectCause::Lost(lost) if matches!(**lost, LostCause::Protocol(_)))
+        matches!(&self.cause, ConnectCause::Lost(lost) if matches!(**lost, LostCause::Protocol(_) | LostCause::OutOfStep(_)))
     }
 }
 
