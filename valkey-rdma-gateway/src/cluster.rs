@@ -4,6 +4,8 @@
 //! node. It finds the nodes, follows redirections and joins replies. A [`Lane`] keeps the order of one local client.
 
 mod answers;
+mod info;
+mod joined;
 mod lane;
 mod newcomers;
 mod refusal;

@@ -266,6 +266,7 @@ mod tests {
             config: Config::default(),
             backoff: Default::default(),
             events: NodeEventHub::new(),
+            has_told: Default::default(),
             reached: watch::Sender::default(),
             home: Home::here(),
         };

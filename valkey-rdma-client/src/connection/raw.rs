@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, empty};
 use tokio::runtime::Handle;
-use valkey_rdma_resp::{Decoder, ServerError, Value};
+use valkey_rdma_resp::{Decoder, ProtocolError, ServerError, Value};
 use valkey_rdma_transport::{AnyStream, Monitor};
 
 use super::drain::Drain;
@@ -47,6 +47,8 @@ pub(crate) struct RawConnection {
     after_large: bool,
     /// The address, if a [`Locator`](super::Locator) has found it.
     pub(crate) located: Option<Arc<str>>,
+    /// The server's role, by its reply to HELLO.
+    pub(crate) role: Option<String>,
 }
 
 impl RawConnection {
@@ -64,6 +66,7 @@ impl RawConnection {
             runtime: Handle::current(),
             after_large: false,
             located: None,
+            role: None,
         }
     }
 
@@ -250,6 +253,20 @@ impl RawConnection {
             written.map(|_| Ok(()))
         })
         .await
+    }
+
+    /// Drops the push messages that have arrived: they are for listeners, and this connection has none yet.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Unsolicited`] if a reply has arrived too, or a part of one. Nothing may be outstanding.
+    pub(crate) fn expect_no_reply(&mut self) -> Result<(), LostCause> {
+        loop {
+            match self.decoder.next().map_err(LostCause::Protocol)? {
+                Some(Value::Push(_)) => {}
+                None if !self.decoder.holds_reply() => return Ok(()),
+                Some(_) | None => return Err(LostCause::Protocol(ProtocolError::Unsolicited)),
+            }
+        }
     }
 
     /// The error that a peer sent before it stopped reading, if any.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use valkey_rdma_resp::{ServerError, ServerErrorKind};
+use valkey_rdma_resp::{ProtocolError, ServerError, ServerErrorKind};
 use valkey_rdma_transport::TransportError;
 
 use super::{Chain, LostCause};
@@ -39,7 +39,7 @@ impl fmt::Display for ConnectError {
             ConnectCause::Device(error) => write!(f, ": {error}{}", device_hint(error)),
             ConnectCause::Lost(cause) => match &**cause {
                 LostCause::Io(_) | LostCause::Protocol(_) => {
-                    write!(f, ": the handshake failed; {HANDSHAKE_HINT}")
+                    write!(f, ": the handshake failed; {}", handshake_hint(cause))
                 }
                 _ => write!(f, ": {}", self.cause),
             },
@@ -215,7 +215,7 @@ impl fmt::Display for ConnectCause {
             }
             Self::Rejected(error) => write!(f, "the server said \"{error}\"; {}", hint(error)),
             Self::Lost(cause) => {
-                write!(f, "{} during the handshake; {HANDSHAKE_HINT}", Chain(&**cause))
+                write!(f, "{} during the handshake; {}", Chain(&**cause), handshake_hint(cause))
             }
         }
     }
@@ -239,6 +239,16 @@ fn device_hint(error: &TransportError) -> String {
 }
 
 const HANDSHAKE_HINT: &str = "is it a Valkey server, and does it admit this address?";
+
+/// What to do about a connection that ended in the handshake.
+fn handshake_hint(cause: &LostCause) -> &'static str {
+    match cause {
+        LostCause::OutOfStep(_) | LostCause::Protocol(ProtocolError::Unsolicited) => {
+            "is it a Valkey server, and does something between change its replies?"
+        }
+        _ => HANDSHAKE_HINT,
+    }
+}
 
 /// Whether the cause of `error` is that this process, or this machine, has too many files open.
 fn out_of_files(error: &(dyn std::error::Error + 'static)) -> bool {

@@ -13,6 +13,7 @@ mod overtaking;
 mod pubsub;
 #[cfg(feature = "redis")]
 mod redis_rs;
+mod rights;
 mod runtimes;
 mod scripts;
 mod target;

@@ -202,6 +202,8 @@ impl Session {
                 State::ReplyOn | State::NoEvict(false) | State::NoTouch(false) | State::Tracking(false) => {
                     self.put(&Reply::OK);
                 }
+                // As a server without cluster mode. Primaries answer all reads.
+                State::Lasting if reads_replicas(command) => self.put(&Reply::OK),
                 State::Tracking(true)
                 | State::NoEvict(true)
                 | State::NoTouch(true)
@@ -308,7 +310,7 @@ impl Session {
             name
         };
         let (why, instead) = match &*name {
-            "READONLY" | "READWRITE" | "ASKING" => {
+            "ASKING" => {
                 return self.put_refusal(&Reply::error("ERR This instance has cluster support disabled"));
             }
             "CLIENT TRACKING" => {
@@ -329,6 +331,13 @@ impl Session {
         self.metrics().commands_refused.add(1);
         self.put(reply);
     }
+}
+
+/// Whether a command says if replicas may be read.
+fn reads_replicas(command: &[u8]) -> bool {
+    let mut words = words(command);
+    let name = words.next().unwrap_or_default();
+    words.next().is_none() && (is(name, "READONLY") || is(name, "READWRITE"))
 }
 
 /// The name of a kind of subscription, before `subscribe`, `unsubscribe` and `message`.

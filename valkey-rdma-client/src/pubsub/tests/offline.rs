@@ -105,7 +105,7 @@ async fn a_refused_login_fails_changes_at_once() {
     let refuse = async {
         let mut events = door.admit();
         events.expect(HELLO).await;
-        events.say(b"-WRONGPASS no\r\n-NOAUTH no\r\n-NOAUTH no\r\n").await;
+        events.say(b"-WRONGPASS no\r\n-NOAUTH no\r\n-NOAUTH no\r\n-NOAUTH no\r\n").await;
         events
     };
     let begin = Instant::now();
