@@ -37,6 +37,9 @@
 //! | SHUTDOWN, BGSAVE, DEBUG, most of CLUSTER | refused: see [`ClusterClient::execute_on`] | |
 //! | others, such as PUBLISH, TIME, CONFIG GET | some primary | its reply |
 //!
+//! "All nodes" are those of the client's map, which [`ClusterClient::status`] lists. For some seconds after a node was added, the map may lack it.
+//! If a command succeeds on some nodes and fails on others, the error is [`ClusterError::Partial`](crate::ClusterError::Partial).
+//!
 //! # When something fails
 //! Each node has its own connection, which its own task makes when the first command needs it. So a node that does not
 //! answer delays its own commands only.

@@ -200,6 +200,11 @@ impl From<Error> for RedisError {
                     .into()
             }
             Error::Aborted(AbortedTransaction::Refused { index, error }) => aborted_to_redis(*index, error),
+            Error::Cluster(ClusterError::Partial { first, .. }) if first.server().is_some() => {
+                let code = first.server().map_or("", |error| &error.code);
+                let text = format!("{code} {error}");
+                Error::Server(ServerError::from_reply(text.as_bytes())).into()
+            }
             Error::Cluster(ClusterError::Partial { .. }) => {
                 (ErrorKind::Client, "ran in part", error.to_string()).into()
             }

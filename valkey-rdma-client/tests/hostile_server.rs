@@ -1,7 +1,7 @@
 //! A server whose bytes are changed on their way, RESP2 and RESP3: each caller gets the reply to its command or an error, never the
 //! reply to another. A mutation changes the reply of one caller at most; what that caller gets is not looked at.
 //!
-//! `VALKEY_RDMA_TEST_CASES` says how many cases run, 3000 by default. A failure names its seed; `VALKEY_RDMA_TEST_SEED` begins there.
+//! `VALKEY_RDMA_TEST_CASES` says how many cases each test runs, 1000 by default, half of them in each protocol. A failure names its seed; `VALKEY_RDMA_TEST_SEED` begins there.
 
 use bytes::BufMut;
 use fastrand::Rng;
@@ -125,7 +125,13 @@ async fn ask(is_resp3: bool, replies: &[Vec<u8>], rng: &mut Rng) -> Option<Vec<R
 
 /// Everybody but the caller whose reply was changed has its own value or an error.
 fn check(outcome: Option<Vec<Result<Value, Error>>>, changed: Option<usize>, context: &str) {
-    for (caller, reply) in outcome.unwrap_or_default().into_iter().enumerate() {
+    let outcome = outcome.unwrap_or_default();
+    // A longer length may take whole replies to others into the string, and end where one of them ends. RESP has no means against that.
+    let has_others = |reply: &Value| reply.as_bytes().is_some_and(|bytes| bytes.contains(&b'\n'));
+    if changed.and_then(|caller| outcome.get(caller)?.as_ref().ok()).is_some_and(has_others) {
+        return;
+    }
+    for (caller, reply) in outcome.into_iter().enumerate() {
         if let Ok(reply) = reply
             && changed != Some(caller)
         {
@@ -134,10 +140,16 @@ fn check(outcome: Option<Vec<Result<Value, Error>>>, changed: Option<usize>, con
     }
 }
 
+/// Time passes only while everybody waits: some mutations make the client wait for its limit.
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(true).build().expect("a runtime")
+}
+
 fn run(case: impl AsyncFn(&mut Rng, bool, &str)) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     let first = number("VALKEY_RDMA_TEST_SEED", 1);
-    for seed in first..first + number("VALKEY_RDMA_TEST_CASES", 3000) {
+    for seed in first..first + number("VALKEY_RDMA_TEST_CASES", 1000) / 2 {
         for is_resp3 in [false, true] {
             let context = format!("seed {seed}, resp3 {is_resp3}");
             runtime.block_on(case(&mut Rng::with_seed(seed), is_resp3, &context));
@@ -205,7 +217,7 @@ fn a_connection_that_ends_anywhere_gives_right_replies_or_errors() {
 fn a_strange_reply_to_one_caller_is_an_error_or_nil_for_that_caller_only() {
     let deep = [&b"*1\r\n".repeat(8000)[..], b":1\r\n"].concat();
     let long = |kind: &str| [kind.as_bytes(), &vec![b'9'; 2 << 20], b"\r\n"].concat();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     let both: [(&[u8], bool); 5] =
         [(&deep, false), (&long("+"), false), (&long("-"), false), (b"$-1\r\n", true), (b"*-1\r\n", true)];
     let resp3: [(&[u8], bool); 3] = [(&long("("), false), (b"(12x\r\n", false), (b"(\r\n", false)];

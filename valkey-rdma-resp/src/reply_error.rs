@@ -22,7 +22,7 @@ pub enum ProtocolError {
         /// The largest length accepted.
         limit: u64,
     },
-    /// A line without an end. Long lines of text are no errors of the protocol: see [`Decoder::next`](crate::Decoder::next).
+    /// A line without an end. A long line of text does not break the protocol: see [`Decoder::next`](crate::Decoder::next).
     #[error("a line of more than {limit} bytes")]
     LineTooLong {
         /// The longest line accepted, in bytes.
@@ -34,7 +34,7 @@ pub enum ProtocolError {
         /// Announced length in bytes: of the string, without header and CRLF.
         len: usize,
     },
-    /// Aggregates are nested deeper than can be passed over. Less deep ones that are not returned are no errors of the protocol: see
+    /// Aggregates are nested deeper than can be passed over. A reply that is nested less deeply does not break the protocol: see
     /// [`Decoder::next`](crate::Decoder::next).
     #[error("a reply nested deeper than {limit} levels")]
     TooDeep {

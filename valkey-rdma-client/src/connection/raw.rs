@@ -276,7 +276,7 @@ impl RawConnection {
         Ok(replies)
     }
 
-    /// Takes the push messages that have arrived before a listener is there.
+    /// Drops the push messages that have arrived: they are for listeners, and this connection has none yet.
     ///
     /// # Errors
     /// [`ProtocolError::Unsolicited`] if a reply has arrived too, or a part of one. Nothing may be outstanding.

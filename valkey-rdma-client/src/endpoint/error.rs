@@ -50,8 +50,8 @@ pub enum EndpointError {
     /// A user but no password.
     #[error("the URL names a user but no password: expected user:password@host")]
     UserWithoutPassword,
-    /// User or password has an invalid `%` sequence, or decodes to something that is not UTF-8.
-    #[error("user or password is not percent-encoded UTF-8: write '%' as %25")]
+    /// User, password, host, service or an option has an invalid `%` sequence, or decodes to something that is not UTF-8.
+    #[error("user, password, host or an option is not percent-encoded UTF-8: write '%' as %25")]
     BadEncoding,
     /// The path is not a database number.
     #[error("bad database: expected a number after the host and port, such as /0")]

@@ -117,7 +117,7 @@ async fn a_client_ends_the_pause_that_holds_its_own_write() {
     while !other
         .query::<String>(["INFO", "clients"])
         .await
-        .expect("told")
+        .expect("answered")
         .contains("paused_reason:client_pause")
     {
         assert!(Instant::now() < end, "not paused");
@@ -147,7 +147,7 @@ async fn a_cluster_client_ends_its_own_scripts_and_functions() {
     let admin = Client::connect(server.url.as_str()).await.expect("connected");
     admin.command(["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.expect("added");
     let end = Instant::now() + PATIENCE;
-    while !admin.query::<String>(["CLUSTER", "INFO"]).await.expect("told").contains("cluster_state:ok") {
+    while !admin.query::<String>(["CLUSTER", "INFO"]).await.expect("answered").contains("cluster_state:ok") {
         assert!(Instant::now() < end, "the cluster is down");
         sleep(Duration::from_millis(20)).await;
     }

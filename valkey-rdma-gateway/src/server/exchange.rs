@@ -32,7 +32,7 @@ async fn receive(stream: &mut ByteStream, frames: &mut Vec<Bytes>, replies: usiz
     let mut scanner = FrameScanner::default();
     let (mut buffer, mut scanned) = (BytesMut::new(), 0);
     while frames.len() < replies || !buffer.is_empty() {
-        // Push messages are no replies. Nobody listens to them yet.
+        // A push message is not a reply, and this connection has no listener yet.
         if frames.len() == replies && !buffer.starts_with(b">") {
             return Err(no_login("it sent more than the replies to the login"));
         }

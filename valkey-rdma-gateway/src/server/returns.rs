@@ -64,7 +64,7 @@ fn proto(reply: &[u8]) -> Option<i64> {
 }
 
 fn described(reply: &[u8]) -> String {
-    decoded(reply).map_or_else(|| "what is no reply".to_owned(), |reply| reply.describe())
+    decoded(reply).map_or_else(|| "bytes that are not a reply".to_owned(), |reply| reply.describe())
 }
 
 fn decoded(reply: &[u8]) -> Option<Value> {

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from ._native import check_url, connect_socket, connect_socket_async
 from .errors import ConnectTimeoutError, Error, UrlError
@@ -168,7 +168,7 @@ def in_url(host: str) -> str:
 
 def query(options: dict[str, Any] | None) -> str:
     """Options as the end of a URL."""
-    return f"?{urlencode(options)}" if options else ""
+    return f"?{urlencode(options, quote_via=quote)}" if options else ""
 
 
 def split_url(url: str, their_scheme: str, instead: str | None) -> tuple[str, str, dict[str, Any]]:
@@ -184,7 +184,8 @@ def split_url(url: str, their_scheme: str, instead: str | None) -> tuple[str, st
         # The client library's own options are left out, unless they may be a part of a password.
         kept = [option for option in text.split("&") if option.partition("=")[0] in OPTIONS or "@" in option or "#" in option]
         check_url(place + ("?" + "&".join(kept) if kept else ""))
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    # A '+' is no blank: this is not an HTML form.
+    pairs = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
     options = dict(pairs)
     if len(options) < len(pairs):
         names = [name for name, _ in pairs]
