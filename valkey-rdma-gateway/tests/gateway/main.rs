@@ -15,6 +15,7 @@ mod lost;
 mod malformed;
 mod one_server;
 mod operation;
+mod overtaking;
 mod passwords;
 mod plain;
 mod room;

@@ -1,6 +1,10 @@
 //! Input that is not a command ends its sender alone: nothing of it reaches a connection that others share, and the sender has the text
 //! of a server, at once.
 
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 use valkey_rdma_gateway::{Limits, Share};
 use valkey_rdma_mock::{Mock, MockCluster};
 use valkey_rdma_resp::Value;
@@ -207,3 +211,30 @@ async fn a_long_command_is_refused_before_it_comes_and_its_client_goes_on_g4() {
         assert!(reply.contains("longer than limits."), "{reply}");
     }
 }
+
+/// Valkey 8.1.1 does not answer a wrong password while an earlier reply waits in it: logins of two clients must not be on their way at
+/// the same time.
+#[tokio::test]
+async fn logins_are_checked_one_by_one_g2() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let (mut one, mut other) = (gateway.client().await, gateway.client().await);
+    let _shared = server.accept().await;
+    one.command("AUTH one right").await;
+    let mut checker = server.accept_raw().await;
+    expect(&mut checker, &encode(["AUTH", "one", "right"])).await;
+    other.command("AUTH other wrong").await;
+    // The gateway has it, and would have sent it.
+    assert_eq!(gateway.client().await.say("CLIENT GETNAME").await, "(nil)");
+    let mut next = [0];
+    let early = timeout(SOON, checker.read_exact(&mut next)).await;
+    assert!(early.is_err(), "nothing before the first is answered: {}", next.escape_ascii());
+    checker.write_all(b"+OK\r\n").await.unwrap();
+    assert_eq!(text(&one.reply().await), "OK");
+    expect(&mut checker, &encode(["AUTH", "other", "wrong"])).await;
+    checker.write_all(b"-WRONGPASS invalid\r\n").await.unwrap();
+    assert_eq!(text(&other.reply().await), "-WRONGPASS invalid");
+}
+
+/// Long enough for bytes on this machine.
+const SOON: Duration = Duration::from_millis(50);
