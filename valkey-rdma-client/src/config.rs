@@ -183,6 +183,11 @@ impl Config {
         self
     }
 
+    /// How long a command without a limit of its own waits for a connection.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        [self.offline_timeout, self.command_timeout].into_iter().flatten().min()
+    }
+
     /// How long a command may take.
     pub(crate) fn limit(&self, command: &Command) -> Option<Duration> {
         command.limit().or(self.command_timeout)

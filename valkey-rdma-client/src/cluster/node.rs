@@ -273,7 +273,9 @@ impl Node {
         if !dial.in_progress && self.live.load().is_none() {
             dial.in_progress = true;
             let attempt = Attempt { node: self.clone(), error: Some(self.ended_error(LostCause::Stopped)) };
-            let (not_before, may_hurry) = (dial.redial.not_before(), dial.redial.may_hurry());
+            let DialSettings { backoff, config, .. } = &*self.settings;
+            let not_before = dial.redial.next_attempt(*backoff, config.patience());
+            let may_hurry = dial.redial.may_hurry();
             // A runtime that shuts down drops the attempt at once, which takes the lock.
             drop(dial);
             self.settings.home.spawn(attempt.run(not_before, may_hurry));

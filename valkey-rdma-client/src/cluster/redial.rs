@@ -1,5 +1,7 @@
 //! [`Redial`]: when the next attempt to connect to a node may begin.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use crate::config::{Backoff, STABLE_AFTER};
@@ -21,6 +23,12 @@ pub(super) struct Redial {
 impl Redial {
     pub(super) fn not_before(&self) -> Option<Instant> {
         self.not_before
+    }
+
+    /// When an attempt begins that a command waits for, which fails after `patience`: early enough for that.
+    pub(super) fn next_attempt(&self, backoff: Backoff, patience: Option<Duration>) -> Option<Instant> {
+        let latest = patience.and_then(|patience| Instant::now().checked_add(backoff.step(patience)));
+        self.not_before.into_iter().chain(self.not_before.and(latest)).min()
     }
 
     /// True if the next attempt may begin before, when another node was reached: not if this one ends each connection at once. Two
@@ -53,8 +61,6 @@ impl Redial {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// How many waits the next one is longer than the shortest, after connections that lived for so many seconds each.
@@ -99,5 +105,20 @@ mod tests {
         tokio::time::advance(Duration::from_secs(5)).await;
         redial.lost(Backoff::default());
         assert!(redial.may_hurry());
+    }
+
+    /// As on the connection of a single server, however rare attempts are without a command that waits.
+    #[tokio::test(start_paused = true)]
+    async fn a_command_that_waits_meets_an_attempt_before_it_fails() {
+        let backoff = Backoff::default().max(Duration::from_secs(24 * 3600));
+        let mut redial = Redial::default();
+        let patience = Duration::from_secs(10);
+        assert_eq!(redial.next_attempt(backoff, Some(patience)), None, "at once");
+        for _ in 0..40 {
+            redial.failed(backoff);
+            let moment = redial.next_attempt(backoff, Some(patience)).expect("a wait");
+            assert!(moment <= Instant::now() + patience / 2, "{:?}", moment - Instant::now());
+            assert_eq!(redial.next_attempt(backoff, None), redial.not_before());
+        }
     }
 }

@@ -130,9 +130,7 @@ impl ConnectionTask {
 
     /// Waits before an attempt: less while a request waits that would fail before the attempt.
     async fn pause(&self, mut wait: Duration, policy: &ReconnectPolicy) {
-        let config = &policy.connector.config;
-        let limits = [config.offline_timeout, config.command_timeout];
-        if let Some(patience) = limits.into_iter().flatten().min() {
+        if let Some(patience) = policy.connector.config.patience() {
             let step = policy.backoff.step(patience);
             while wait > step {
                 sleep(step).await;

@@ -105,8 +105,7 @@ impl Task {
         mut wait: Duration,
         mut reached: Option<&mut watch::Receiver<()>>,
     ) -> Option<()> {
-        let config = &self.connector.config;
-        let patience = [config.offline_timeout, config.command_timeout].into_iter().flatten().min();
+        let patience = self.connector.config.patience();
         let step = patience.map_or(Duration::MAX, |patience| backoff.step(patience));
         loop {
             let part = wait.min(step);
