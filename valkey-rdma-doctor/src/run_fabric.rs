@@ -78,11 +78,11 @@ pub(crate) async fn check(args: &CheckArgs, interrupt: Interrupt) -> ExitCode {
             }
             print(&fabric::table(&found, Style::of(&io::stdout())));
         }
-        if let Some(file) = plots.get(number) {
-            if let Err(error) = plot(&found, file) {
-                complain(&format!("--plot {}: {error}", file.display()));
-                works = false;
-            }
+        if let Some(file) = plots.get(number)
+            && let Err(error) = plot(&found, file)
+        {
+            complain(&format!("--plot {}: {error}", file.display()));
+            works = false;
         }
         works &= found.differences.is_empty();
         match outcome {
