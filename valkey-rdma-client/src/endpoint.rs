@@ -58,7 +58,7 @@ impl fmt::Display for Transport {
 /// | user, password | for AUTH; `:password@` alone logs in the default user; `user:@` logs in with an empty password |
 /// | port | 6379 unless given |
 /// | database | for SELECT; 0 unless given |
-/// | `protocol=` | `resp3` (default) or `resp2` |
+/// | `protocol=` | `resp3` (default) or `resp2`; proxies such as Envoy and twemproxy need `resp2` |
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
 /// | `rx_size=` | receive window in bytes, 65536 to 16777216; not on TCP |
 /// | `device=` | name of the RDMA device, or of the emulated one (`inprocess`, `tcp`, `unix:DIR`; chosen automatically unless given); not on TCP |

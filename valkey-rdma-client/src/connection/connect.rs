@@ -6,6 +6,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,8 +21,9 @@ use super::registry::ConnectionRegistry;
 use super::tcp;
 use crate::config::Config;
 use crate::endpoint::{Endpoint, Transport};
-use crate::error::{ConnectCause, ConnectError};
+use crate::error::{ConnectCause, ConnectError, LostCause};
 use crate::stats::{ConnectionInfo, Purpose};
+use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::{AnyStream, DeviceKind, Duplex, Stream, TransportError, address};
 
 /// Opens connections to one server, all with the same settings.
@@ -31,6 +33,8 @@ pub(crate) struct Connector {
     pub(crate) registry: Arc<ConnectionRegistry>,
     source: Source,
     pub(super) device_connects: DeviceConnects,
+    /// True once a login succeeded only without the commands that it does not need.
+    pub(super) logs_in_plainly: AtomicBool,
     /// Sent to when a connection was made: all that wait for the server try at once.
     pub(crate) reached: watch::Sender<()>,
     /// Connectors to the addresses that a [`Locator`] has found: those in use, those with outstanding connects, and the last one.
@@ -59,6 +63,7 @@ impl Connector {
             registry: Arc::default(),
             source: Source::Endpoint,
             device_connects: DeviceConnects::default(),
+            logs_in_plainly: AtomicBool::new(false),
             reached: watch::Sender::default(),
             by_address: Mutex::default(),
         }
@@ -124,7 +129,7 @@ impl Connector {
     pub(super) async fn connect_or_fall_back(&self, login: Login) -> Result<RawConnection, ConnectError> {
         let deadline = ConnectDeadline::of(&self.endpoint);
         let transport = self.endpoint.transport();
-        let raw = match self.establish(transport, login, &deadline).await {
+        let raw = match self.establish_with_proxies(transport, login, &deadline).await {
             Err(cause) if self.may_fall_back() && worth_a_fallback(&cause) => {
                 warn!(peer = %self.endpoint.authority(), %cause, "no connection over {transport}, falling back to tcp");
                 match self.establish(Transport::Tcp, login, &deadline).await {
@@ -138,6 +143,33 @@ impl Connector {
             other => other,
         };
         raw.map_err(|cause| self.failure(cause))
+    }
+
+    /// As [`establish`](Self::establish). Some proxies close a connection at a command that they do not know, such as CLIENT SETINFO: a
+    /// second attempt leaves out what a login does not need. Such proxies speak RESP2 over TCP.
+    async fn establish_with_proxies(
+        &self,
+        transport: Transport,
+        login: Login,
+        deadline: &ConnectDeadline,
+    ) -> Result<RawConnection, ConnectCause> {
+        let first = self.establish(transport, login, deadline).await;
+        let is_closed = |cause: &LostCause| matches!(cause, LostCause::PeerClosed | LostCause::Io(_));
+        match &first {
+            Err(ConnectCause::Lost(cause))
+                if is_closed(cause)
+                    && transport == Transport::Tcp
+                    && self.endpoint.protocol() == Protocol::Resp2
+                    && !self.logs_in_plainly.swap(true, Ordering::Relaxed) => {}
+            _ => return first,
+        }
+        let second = self.establish(transport, login, deadline).await;
+        if second.is_err() {
+            self.logs_in_plainly.store(false, Ordering::Relaxed);
+            return first;
+        }
+        debug!(peer = %self.endpoint.authority(), "logged in without CLIENT SETINFO, at which it closes connections");
+        second
     }
 
     /// True if the endpoint allows TCP, and says how to connect.

@@ -1,6 +1,7 @@
 //! The handshake: login, database, name and tracking, in one exchange.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::time::timeout_at;
 use tracing::debug;
@@ -43,6 +44,15 @@ impl Connector {
                 Err(error) if step == Step::ReadReplicas && error.kind() == ServerErrorKind::NoPerm => {
                     Arc::make_mut(&mut raw.info).may_read_replica = false;
                 }
+                // A script runs. A connection that ends it reads nothing; no other caller may get it.
+                Err(error)
+                    if step == Step::ReadReplicas
+                        && error.kind() == ServerErrorKind::Busy
+                        && purpose == Purpose::Dedicated =>
+                {
+                    debug!(%error, "ignored");
+                    raw.is_provisional = true;
+                }
                 Err(error) if step == Step::IfAllowed && error.kind() == ServerErrorKind::NoPerm => {
                     debug!(%error, "ignored");
                 }
@@ -84,8 +94,14 @@ impl Connector {
         // The server sends invalidations to the connection that read the key. Only shared ones listen.
         let is_tracked = self.config.tracking && purpose == Purpose::Shared;
         let tracking = is_tracked.then(|| Command::from_args(["CLIENT", "TRACKING", "ON"]));
+        let is_plain = self.logs_in_plainly.load(Ordering::Relaxed);
         let library = Command::from_args(["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
         let version = Command::from_args(["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
+        let probe = match is_plain {
+            true => (Some(Command::new("PING")), Step::PlainProbe),
+            // Without a login command, only this shows that the server requires one: SETINFO is allowed before a login.
+            false => (Some(probe()), Step::Probe),
+        };
         let replicas = self.config.read_replicas.then(|| Command::new("READONLY"));
         [
             (login, login_step),
@@ -93,10 +109,9 @@ impl Connector {
             (name, Step::IfAllowed),
             (tracking, Step::Required),
             (replicas, Step::ReadReplicas),
-            (Some(library), Step::BestEffort),
-            (Some(version), Step::BestEffort),
-            // Without a login command, only this shows that the server requires one: SETINFO is allowed before a login.
-            (Some(probe()), Step::Probe),
+            ((!is_plain).then_some(library), Step::BestEffort),
+            ((!is_plain).then_some(version), Step::BestEffort),
+            probe,
         ]
         .into_iter()
         .filter_map(|(command, step)| Some((command?, step)))
@@ -118,17 +133,20 @@ enum Step {
     BestEffort,
     /// As `BestEffort`. The reply shows that all replies before it were those to the commands before it.
     Probe,
+    /// As `Probe`, without an argument: some proxies know no other form.
+    PlainProbe,
 }
 
 impl Step {
     fn is_best_effort(self) -> bool {
-        matches!(self, Self::BestEffort | Self::Probe)
+        matches!(self, Self::BestEffort | Self::Probe | Self::PlainProbe)
     }
 
     fn returns(self) -> Returns {
         match self {
             Self::Hello => Returns::Hello,
             Self::Probe => Returns::Probe,
+            Self::PlainProbe => Returns::Pong,
             Self::Required | Self::IfAllowed | Self::ReadReplicas | Self::BestEffort => Returns::Ok,
         }
     }

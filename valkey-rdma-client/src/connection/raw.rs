@@ -49,6 +49,8 @@ pub(crate) struct RawConnection {
     pub(crate) located: Option<Arc<str>>,
     /// The server's role, by its reply to HELLO.
     pub(crate) role: Option<String>,
+    /// True if it lacks a setting of the client's connections.
+    pub(crate) is_provisional: bool,
 }
 
 impl RawConnection {
@@ -67,6 +69,7 @@ impl RawConnection {
             after_large: false,
             located: None,
             role: None,
+            is_provisional: false,
         }
     }
 
@@ -319,9 +322,9 @@ impl RawConnection {
         }
     }
 
-    /// True if the connection can be reused: the peer has neither closed it nor sent anything unexpected.
+    /// True if the connection can be reused: it is set up, and the peer has neither closed it nor sent anything unexpected.
     pub(crate) fn is_reusable(&mut self) -> bool {
-        self.decoder.is_empty() && self.look().is_pending()
+        !self.is_provisional && self.decoder.is_empty() && self.look().is_pending()
     }
 
     /// Looks whether bytes or the end of the stream have arrived. Nothing is woken later. Bytes that TCP has received stay in the kernel.

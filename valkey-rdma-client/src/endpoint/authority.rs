@@ -20,7 +20,7 @@ pub(super) fn authority_in_url(host: &str, port: u16) -> String {
     }
 }
 
-/// The form of a host that its URL has too: an IPv6 address without brackets, in its shortest form. Everything else stays.
+/// The form of a host that its URL has too: an IPv6 address without brackets, in its shortest form. Names are unchanged.
 pub(super) fn canonical(host: String) -> String {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
     match ipv6(bare) {

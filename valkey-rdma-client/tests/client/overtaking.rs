@@ -152,7 +152,7 @@ async fn a_cluster_client_ends_its_own_scripts_and_functions() {
         sleep(Duration::from_millis(20)).await;
     }
     load_endless(&admin).await;
-    for read_from in [ReadFrom::Primary] {
+    for read_from in [ReadFrom::Primary, ReadFrom::PreferReplica] {
         let config = ClusterConfig::default().read_from(read_from);
         let cluster = ClusterClient::connect_with([server.url.as_str()], &config).await.expect("connected");
         for (endless, kill) in [

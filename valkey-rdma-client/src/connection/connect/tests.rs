@@ -195,6 +195,8 @@ async fn refusals_say_what_to_do_even_if_the_server_hangs_up() {
             "check user and",
         ),
         ("valkey://h", hello, &format!("-ERR unknown command 'HELLO'\r\n{rest}"), "use protocol=resp2"),
+        ("valkey://h", hello, &format!("-unsupported command 'HELLO'\r\n{rest}"), "use protocol=resp2"),
+        ("valkey://h", hello, &format!("-ERR unsupported command\r\n{rest}"), "use protocol=resp2"),
         (
             "valkey://h/99",
             &format!("{hello}{select}"),
@@ -346,4 +348,51 @@ async fn a_primary_that_is_not_found_is_named_with_its_service() {
          cannot connect to {sentinel} over tcp: connection refused; is a server listening on this port?"
     );
     assert_eq!(text, expected);
+}
+
+/// twemproxy closes a connection at a command that it does not know.
+#[tokio::test]
+async fn a_proxy_that_closes_at_unknown_commands_is_logged_in_to_without_them() {
+    let server = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = server.local_addr().expect("bound");
+    let proxy = tokio::spawn(async move {
+        let mut closed = 0;
+        loop {
+            let (mut stream, _) = server.accept().await.expect("a client");
+            let mut text = Vec::new();
+            loop {
+                let mut piece = [0; 512];
+                let len = stream.read(&mut piece).await.unwrap_or(0);
+                text.extend_from_slice(&piece[..len]);
+                if len == 0 || text.windows(7).any(|at| at == b"SETINFO") {
+                    closed += 1;
+                    break;
+                }
+                if text == b"*1\r\n$4\r\nPING\r\n" {
+                    stream.write_all(b"+PONG\r\n").await.expect("open");
+                    text.clear();
+                } else if text.ends_with(b"$3\r\nGET\r\n$1\r\nk\r\n") {
+                    stream.write_all(b"$1\r\nv\r\n").await.expect("open");
+                    return closed;
+                }
+            }
+        }
+    });
+    let client = Client::connect(format!("valkey://{address}?protocol=resp2")).await.expect("connected");
+    assert_eq!(client.query::<String>(["GET", "k"]).await.expect("a value"), "v");
+    assert_eq!(proxy.await.expect("no panic"), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_closes_every_login_is_tried_once_more_and_named() {
+    let server = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = server.local_addr().expect("bound");
+    let peer = tokio::spawn(async move {
+        for _ in 0..2 {
+            drop(server.accept().await.expect("a client"));
+        }
+    });
+    let error = Client::connect(format!("valkey://{address}?protocol=resp2")).await.expect_err("closed");
+    assert!(matches!(error, Error::Connect(_)) && error.to_string().contains("the handshake"), "{error}");
+    peer.await.expect("no panic");
 }
