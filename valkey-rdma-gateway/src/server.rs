@@ -185,7 +185,7 @@ impl Server {
     /// The error if no connection may be made.
     pub(crate) fn no_room(&self) -> OpenError {
         let text = format!("all {} connections to {} are in use", self.permitted, self.endpoint());
-        OpenError::Unreachable(format!(
+        OpenError::Settings(format!(
             "{text}; raise limits.upstreams, or what lowers it: limits.pinned_bytes or LimitNOFILE="
         ))
     }

@@ -136,7 +136,7 @@ impl Shared {
         inbox.expect(commands);
         let mut queue = self.queue();
         if queue.is_closed() {
-            return inbox.end(End::HalfReply);
+            return inbox.end(End::Lost);
         }
         let task = queue.push(inbox, bytes, commands, now);
         drop(queue);
@@ -253,7 +253,7 @@ impl Shared {
                     *lock(&self.state) = State::Down(why.clone());
                     self.metrics.lost.add(1);
                     warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
-                    self.answer_lost(server, &cause, &batch);
+                    self.close_lost(&batch);
                     continue;
                 }
                 Err(error) => error,
@@ -324,7 +324,7 @@ struct AbandonOnDrop(Arc<Shared>);
 impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         let slots = self.0.queue().abandon();
-        slots.iter().for_each(|slot| slot.inbox.end(End::HalfReply));
+        slots.iter().for_each(|slot| slot.inbox.end(End::Lost));
         self.0.ended.cancel();
     }
 }
