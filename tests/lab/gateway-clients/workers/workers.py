@@ -182,7 +182,7 @@ def restarts(server, workers):
 
 def main():
     server_program, gateway_program, clients, port, *names = sys.argv[1:]
-    port, status = int(port), 0
+    port, status, results = int(port), 0, []
     chosen = {name: commands for name, commands in programs(clients).items() if not names or name in names}
     for way, flags in WAYS.items():
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
@@ -201,11 +201,12 @@ def main():
                 ending.callback(workers[-1].end)
             wrong = restarts(server, workers)
             for worker in workers:
-                print(f"{worker.name}, {way}: {wrong.get(worker.name, 'all jobs done')}", flush=True)
+                results.append(f"{worker.name}, {way}: {wrong.get(worker.name, 'all jobs done')}")
                 if worker.name in wrong:
-                    status = 1
                     for log in (worker.log, worker.log.with_suffix(".enqueue")):
-                        print("".join(f"    {line}\n" for line in log.read_text().splitlines()[-20:]), end="")
+                        print(f"{worker.name}, {log.suffix}:", *log.read_text().splitlines()[-20:], sep="\n    ")
+            status = status or bool(wrong)
+    print("\n".join(results))
     sys.exit(status)
 
 
