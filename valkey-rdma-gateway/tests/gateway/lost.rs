@@ -217,6 +217,49 @@ async fn commands_that_need_a_private_connection_wait_for_the_server() {
     assert_eq!(clients[1].say("EXEC").await, "[:1]");
 }
 
+/// Directly connected, ioredis waits for the end of LOADING when it connects. Behind a gateway it stays connected.
+#[tokio::test]
+async fn commands_wait_until_the_server_has_read_its_data() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let (mut shared, mut private) = (gateway.client().await, gateway.client().await);
+    shared.command("INCR k").await;
+    private.command("WATCH k").await;
+    let loading = b"-LOADING Valkey is loading the dataset in memory\r\n";
+    for line in ["INCR k", "WATCH k"] {
+        let mut connection = server.accept_raw().await;
+        let name = if line == "WATCH k" { "" } else { "valkey-rdma-gateway" };
+        let ids = [encode(["CLIENT", "ID"]), encode(["CLIENT", "SETNAME", name])].concat();
+        expect(&mut connection, &ids).await;
+        connection.write_all(b":7\r\n+OK\r\n").await.unwrap();
+        // It asks again on the same connection, because each one that ends costs the server memory.
+        for _ in 0..3 {
+            expect(&mut connection, &encode(["PING"])).await;
+            connection.write_all(loading).await.unwrap();
+        }
+        expect(&mut connection, &encode(["PING"])).await;
+        connection.write_all(b"+PONG\r\n").await.unwrap();
+        expect(&mut connection, &encode(line.split(' '))).await;
+        connection.write_all(b"+OK\r\n").await.unwrap();
+        let client = if line == "WATCH k" { &mut private } else { &mut shared };
+        assert_eq!(text(&client.reply().await), "OK");
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_a_server_that_reads_its_data_for_too_long_is_closed() {
+    let mock = Mock::new();
+    mock.on("PING").error("LOADING Valkey is loading the dataset in memory");
+    let (_server, url, _) = mock_with(mock).await;
+    let gateway = in_front_of(&url, |limits| limits.offline_ms = 100).await;
+    for line in ["GET k", "MULTI"] {
+        let mut client = gateway.client().await;
+        client.command(line).await;
+        client.expect_end().await;
+    }
+    gateway.until("gateway_commands_not_sent", |count| count == 2).await;
+}
+
 /// Such a client has probably sent the same again, on another connection.
 #[tokio::test]
 async fn a_private_connection_is_not_made_for_a_client_that_gave_up() {

@@ -303,7 +303,7 @@ async fn health_asks_with_the_password_that_was_read_last() {
 async fn refuse(server: &Scripted, auth: &[&str]) -> TcpStream {
     let mut connection = server.accept_raw().await;
     expect(&mut connection, &encode(auth)).await;
-    connection.write_all(&[WRONGPASS, b":1\r\n+OK\r\n"].concat()).await.unwrap();
+    connection.write_all(&[WRONGPASS, b":1\r\n+OK\r\n+PONG\r\n"].concat()).await.unwrap();
     connection
 }
 
