@@ -4,6 +4,9 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use super::{Closed, Session};
 use crate::open_error::OpenError;
@@ -18,15 +21,19 @@ impl Session {
         let (upstreams, identity) = (self.route.pool.upstreams.clone(), self.identity.clone());
         let (limit, is_missed) = (self.core.limits().offline(), AtomicBool::new(false));
         let mut opening = pin!(upstreams.private_within(limit, &identity, &name, &is_missed));
+        let mut usual = pin!(sleep(USUAL));
         poll_fn(|cx| match opening.as_mut().poll(cx) {
             Poll::Ready(opened) => Poll::Ready(Ok(opened)),
-            Poll::Pending => self.poll_left(cx, is_missed.load(Ordering::Relaxed)).map(Err),
+            Poll::Pending => {
+                let is_missed = is_missed.load(Ordering::Relaxed) || usual.as_mut().poll(cx).is_ready();
+                self.poll_left(cx, is_missed).map(Err)
+            }
         })
         .await
     }
 
-    /// Ready if the client ends while it waits for a connection. `is_missed`: there is no server. A client that has closed its side
-    /// gave up then, and may have sent the same again.
+    /// Ready if the client ends while it waits for a connection. `is_missed`: there is no server, or it is not ready. A client that has
+    /// closed its side gave up then, and may have sent the same again. An element that the server removes for it would be lost.
     fn poll_left(&mut self, cx: &mut Context<'_>, is_missed: bool) -> Poll<Closed> {
         if let Some(why) = self.poll_end(cx) {
             self.report_end(why);
@@ -46,3 +53,6 @@ impl Session {
         Poll::Pending
     }
 }
+
+/// An attempt that takes longer has met a server that is away, or reads its data.
+const USUAL: Duration = Duration::from_millis(500);

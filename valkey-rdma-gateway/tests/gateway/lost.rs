@@ -1,6 +1,6 @@
 //! Lost servers: what is sent again, what waits, and which clients are closed. The rows of "When the server is away" in the README.
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use valkey_rdma_gateway::Share;
 use valkey_rdma_mock::Mock;
@@ -277,6 +277,23 @@ async fn a_private_connection_is_not_made_for_a_client_that_gave_up() {
     for expected in ["OK", "QUEUED", "[:1]"] {
         assert_eq!(text(&patient.reply().await), expected);
     }
+}
+
+/// An element that the server removed for it would be lost.
+#[tokio::test]
+async fn a_client_that_gave_up_while_the_server_was_not_ready_takes_no_element() {
+    let server = Scripted::start().await;
+    let gateway = in_front_of(&server.url, |limits| limits.offline_ms = 600_000).await;
+    let mut client = gateway.client().await;
+    client.command("BLPOP k 0").await;
+    let (_shared, mut private) = (server.accept().await, server.accept_raw().await);
+    client.stream.shutdown().await.unwrap();
+    client.expect_end().await;
+    gateway.until("gateway_commands_not_sent", |count| count == 1).await;
+    // Nothing comes behind the login.
+    let mut rest = Vec::new();
+    timeout(PATIENCE, private.read_to_end(&mut rest)).await.expect("in time").unwrap();
+    assert!(!rest.windows(5).any(|word| word == b"BLPOP"), "{}", rest.escape_ascii());
 }
 
 #[tokio::test]

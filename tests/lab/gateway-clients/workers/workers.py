@@ -33,8 +33,16 @@ AWAY = 2
 RESTARTS = 2
 # Jobs before, while and after it is away.
 JOBS = 5
-# The ways to the server, and the gateway's flags. Its default is that commands wait for 10 s, longer than the server is away here.
-WAYS = {"directly": None, "gateway": [], "gateway, where commands wait for less time than the server is away": ["--offline-ms", "300"]}
+# The ways to the server: the gateway's flags, and the server's. By default commands wait for 10 s, longer than the server is away here.
+# A server that reads its data takes 3 ms for each command of its file. It answers LOADING meanwhile. With a direct connection that ends
+# programs that enqueue jobs of Bull and Sidekiq.
+SLOW_LOADING = ["--key-load-delay", "3000", "--loading-process-events-interval-bytes", "1024"]
+WAYS = {
+    "directly": (None, []),
+    "gateway": ([], []),
+    "gateway, where commands wait for less time than the server is away": (["--offline-ms", "300"], []),
+    "gateway, and the server reads its data for a while": ([], SLOW_LOADING),
+}
 
 
 def programs(clients):
@@ -79,8 +87,8 @@ def stop(process):
 class Server:
     """A server that keeps its data."""
 
-    def __init__(self, program, port, folder):
-        self.command = [program, "--port", str(port), "--dir", folder, "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+    def __init__(self, program, port, folder, flags):
+        self.command = [program, "--port", str(port), "--dir", folder, "--save", "", "--appendonly", "yes", "--appendfsync", "always", *flags]
         self.port, self.log = port, open(f"{folder}/server.log", "a")
         self.start()
 
@@ -184,9 +192,9 @@ def main():
     server_program, gateway_program, clients, port, *names = sys.argv[1:]
     port, status, results = int(port), 0, []
     chosen = {name: commands for name, commands in programs(clients).items() if not names or name in names}
-    for way, flags in WAYS.items():
+    for way, (flags, server_flags) in WAYS.items():
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
-            server = Server(server_program, port, folder)
+            server = Server(server_program, port, folder, server_flags)
             ending.callback(server.stop)
             if flags is not None:
                 listen, target = f"tcp:127.0.0.1:{port + 1}", f"valkey://127.0.0.1:{port}"

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::UnixStream;
 use valkey_rdma_mock::MockCluster;
 
-use super::{cluster, move_slot};
-use crate::support::{Client, PATIENCE, encode, text};
+use super::{cluster, limits, move_slot};
+use crate::support::{Client, PATIENCE, cluster_config, encode, start, text};
 
 #[tokio::test]
 async fn watched_keys_guard_a_transaction_also_when_their_slot_moves() {
@@ -131,4 +131,22 @@ async fn no_reply_is_wrong_while_slots_move_and_nodes_fail() {
     assert!(done > 2000, "{done} commands");
     gateway.until("gateway_connects", |count| count > 3).await;
     gateway.until("gateway_connections_lost", |count| count >= 2).await;
+}
+
+/// The node has no replica.
+#[tokio::test]
+async fn a_client_whose_node_is_lost_is_closed_and_others_go_on() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let gateway = start(&cluster_config(mocks.urls(), limits(|limits| limits.offline_ms = 300))).await;
+    let (lost, there) = (mocks.key_of(1, 0), mocks.key_of(0, 0));
+    let mut other = gateway.client().await;
+    assert_eq!(other.say(&format!("SET {there} v")).await, "OK");
+    assert_eq!(other.say(&format!("GET {lost}")).await, "(nil)");
+    mocks.kill(1).await;
+    for line in [format!("INCR {lost}"), format!("GET {lost}"), format!("MSET {there} v {lost} v")] {
+        let mut client = gateway.client().await;
+        client.command(&line).await;
+        client.expect_end().await;
+    }
+    assert_eq!(other.say(&format!("GET {there}")).await, "v");
 }
