@@ -185,7 +185,7 @@ impl Server {
     /// The error if no connection may be made.
     pub(crate) fn no_room(&self) -> OpenError {
         let text = format!("all {} connections to {} are in use", self.permitted, self.endpoint());
-        OpenError::Unreachable(format!(
+        OpenError::Settings(format!(
             "{text}; raise limits.upstreams, or what lowers it: limits.pinned_bytes or LimitNOFILE="
         ))
     }
@@ -278,7 +278,8 @@ impl Server {
         self.log_in(self.endpoint(), &mut upstream.stream, identity, None).await.map(|_| ())
     }
 
-    /// Logs in, chooses protocol and database, and sets the name, in one exchange. Returns the server's number of the connection, or 0.
+    /// Logs in, chooses protocol and database, and sets the name, in one exchange. With a name, also waits until the server has read its
+    /// data: without one, its errors are for the one who asked. Returns the server's number of the connection, or 0.
     async fn log_in(
         &self,
         endpoint: &Endpoint,
@@ -314,6 +315,9 @@ impl Server {
             if reply.starts_with(b"-") && is_fatal {
                 return Err(OpenError::of_login(reply));
             }
+        }
+        if let (Some(pong), Some(_)) = (replies.get(required + EXTRA - 1), name) {
+            self.until_loaded(endpoint, stream, pong.clone()).await?;
         }
         stream.confirm_primary();
         let id = replies.get(required).and_then(|reply| number(reply.get(1..reply.len() - 2)?));
@@ -355,6 +359,7 @@ impl Server {
         // EXTRA commands, which old servers or strict users may refuse.
         commands.extend_from_slice(&encode(["CLIENT", "ID"]));
         commands.extend_from_slice(&encode(["CLIENT", "SETNAME", name.unwrap_or_default()]));
+        commands.extend_from_slice(&encode(["PING"]));
         (commands, required)
     }
 
@@ -393,4 +398,4 @@ fn other_role(reply: &[u8]) -> Option<String> {
 }
 
 /// Commands of a login that may fail.
-const EXTRA: usize = 2;
+const EXTRA: usize = 3;
