@@ -2,8 +2,9 @@
 # Unmodified clients through the gateway to a real Valkey: valkey-cli, valkey-benchmark, redis-py and valkey-py (blocking and asyncio),
 # ioredis and iovalkey, hiredis, libvalkey and redis-rs. On the host the gateway reaches the server over TCP; inside the lab, over RDMA. On the
 # host also valkey-glide (Python with asyncio and with threads, Node.js), node-redis, php-redis, ruby-redis, Perl's Redis, lua-redis, and what consoles
-# and exporters ask (redis-cli, prometheus-redis-exporter): what lies between them and the gateway is the same in both places. Their programs
-# are in gateway-clients/.
+# and exporters ask (redis-cli, prometheus-redis-exporter): what lies between them and the gateway is the same in both places. There too, workers
+# of Celery, RQ, huey, Bull, BullMQ and Sidekiq have to survive restarts of the server, directly and through the gateway. The programs are in
+# gateway-clients/.
 #
 # usage: tests/lab/gateway-clients.sh LAB             on the host; fetches the clients into LAB/clients
 #        tests/lab/gateway-clients.sh LAB fetch       on the host; does no more than that
@@ -26,9 +27,10 @@ lab=$(readlink -f "$1")
 server=$lab/valkey/9.1
 clients=$lab/clients
 programs=$here/gateway-clients
-python_packages=(redis valkey valkey-glide valkey-glide-sync)
-node_packages=(ioredis iovalkey redis @valkey/valkey-glide)
-debian_packages=(php-cli php-redis ruby-redis libredis-perl lua5.1 lua-redis redis-tools prometheus-redis-exporter)
+# kombu, a part of Celery, needs `packaging` and does not say so.
+python_packages=(redis valkey valkey-glide valkey-glide-sync celery packaging rq huey)
+node_packages=(ioredis iovalkey redis @valkey/valkey-glide bull bullmq)
+debian_packages=(php-cli php-redis ruby-redis ruby-sidekiq libredis-perl lua5.1 lua-redis redis-tools prometheus-redis-exporter)
 
 # shellcheck disable=SC2317 # called by way of `quietly`
 fetch() {
@@ -123,6 +125,11 @@ if [ -z "${VALKEY_RDMA_LAB_OUT:-}" ]; then
     check "Redis.pm" perl "$programs/client.pl" "$socket"
     check "lua-redis" lua5.1 "$programs/client.lua" "$socket"
     check "consoles and an exporter" python3 "$programs/consoles.py" "$address" "$server" redis-cli prometheus-redis-exporter
+fi
+# Their queues have keys in many slots, which a cluster refuses.
+if [ -z "${VALKEY_RDMA_LAB_OUT:-}" ] && [ ${#cluster[@]} = 0 ]; then
+    check "workers, while the server is away" "$clients/python/bin/python3" "$programs/workers/workers.py" "$server/valkey-server" \
+        "$bin/valkey-rdma-gateway" "$clients" $((port + 3))
 fi
 # The last: a node is dead then.
 if [ ${#cluster[@]} -gt 0 ]; then

@@ -290,7 +290,7 @@ fn open_error(error: &Error) -> OpenError {
         let text = format!(
             "{peer} is not part of a cluster ({error}): leave out --cluster, or cluster = true of the file"
         );
-        return OpenError::Unreachable(text);
+        return OpenError::Settings(text);
     }
     match cause.server().filter(|_| !refusal::passes(cause)) {
         Some(refusal) => OpenError::Refused(format!("-{refusal}\r\n").into()),

@@ -52,8 +52,8 @@ pub(crate) enum End {
     Killed,
     /// It left too many replies unread.
     TooSlow,
-    /// The server was lost in the middle of a reply.
-    HalfReply,
+    /// The server does not answer its commands: their connection was lost, or there was none in time.
+    Lost,
     /// The client has gone: its replies are dropped.
     Gone,
     /// The gateway stops, and nothing is in flight.
@@ -165,6 +165,11 @@ impl Inbox {
 
     pub(crate) fn has_left(&self) -> bool {
         self.state().has_left
+    }
+
+    /// Whether it ended because the server was lost. Replies that came before are still for the client.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state().end == Some(End::Lost)
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -35,14 +35,15 @@
 //! blocking commands with their nodes. What concerns one node or one connection is refused with the reason: see the README.
 //!
 //! # When the server is lost
-//! | command | reply |
+//! | command | its client |
 //! |---|---|
-//! | was sent, in part or as a whole | `UPSTREAMLOST`: it may have run |
-//! | was sent on a shared connection, and only reads | its own: it is sent again, once. `UPSTREAMLOST` if a write of its client was sent behind it |
-//! | was not sent, and there is a connection within `offline_ms` | its own: it is sent on the new connection |
-//! | was not sent, and there is none | `NOUPSTREAM`: it did not run |
+//! | was sent, in part or as a whole | is closed: the command may have run |
+//! | was sent on a shared connection, and all commands of its client that have no reply only read | gets the reply: these are sent again, once |
+//! | was not sent, and there is a connection within [`offline_ms`](Limits::offline_ms) | gets the reply: it is sent on the new connection |
+//! | was not sent, and there is none | is closed: the command did not run |
+//! | was not sent, because the limits allow no connection | gets the error `NOUPSTREAM` |
 //!
-//! Clients keep their connections, unless the private connection that is lost had state, or part of a reply was passed on.
+//! The end of a private connection ends its client. Other clients keep their connections. The README has the whole table.
 //!
 //! # Passwords
 //! The server checks each AUTH, on a connection that is used for nothing else. The gateway keeps a login in memory as long as a client or

@@ -42,10 +42,9 @@ pub struct Limits {
     pub unread_bytes_total: usize,
     /// The time in which a client above [`unread_bytes`](Self::unread_bytes) must take 1 MiB or send something, in milliseconds. Default 1000.
     pub slow_reader_ms: u64,
-    /// How long commands wait for a shared connection, in milliseconds. Default 10 000, at least 100: longer than it takes to connect. Then
-    /// they get the error `NOUPSTREAM`. Until then a command may run, even if its client has given up on it and stays connected: set this below the time
-    /// limit of clients. Commands that need a private connection wait for one attempt: up to `timeout=` of the URL to connect,
-    /// and again for the login. Commands for a cluster that was not reached yet also wait until the current attempt to connect ends: up to `timeout=` of the URL for each of its nodes.
+    /// How long commands wait for a connection, in milliseconds. Default 10 000, at least 100: longer than it takes to connect. Then
+    /// their clients are closed. Until then a command may run, even if its client has given up on it and stays connected: set this below the time
+    /// limit of clients. Commands for a cluster that was not reached yet also wait until the current attempt to connect ends: up to `timeout=` of the URL for each of its nodes.
     pub offline_ms: u64,
     /// How long a stop waits for replies to commands already sent, in milliseconds. Default 10 000.
     pub drain_ms: u64,

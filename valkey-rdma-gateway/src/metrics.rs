@@ -42,7 +42,7 @@ pub(crate) struct Metrics {
     /// Logins that a server refused: those of connections, and those that local clients asked for.
     pub(crate) logins_refused: Count,
     pub(crate) lost: Count,
-    /// Commands answered with `UPSTREAMLOST` and `NOUPSTREAM`, and commands sent again.
+    /// Commands that the server did not answer, of clients that were closed; commands that were not sent; and commands sent again.
     pub(crate) may_have_run: Count,
     pub(crate) not_sent: Count,
     /// Commands that the gateway refused, because they cannot run in front of this server or in this share mode.
@@ -80,9 +80,11 @@ pub(crate) const COUNTERS: [Counter; 17] = [
         |metrics| &metrics.logins_refused,
     ),
     ("connections_lost", "Connections to servers lost", |metrics| &metrics.lost),
-    ("commands_may_have_run", "Commands lost with their connection, answered UPSTREAMLOST", |metrics| {
-        &metrics.may_have_run
-    }),
+    (
+        "commands_may_have_run",
+        "Commands that were sent and have no reply, because their connection was lost",
+        |metrics| &metrics.may_have_run,
+    ),
     (
         "commands_not_sent",
         "Commands that found no server, or one that refused the connection for another reason than a login",

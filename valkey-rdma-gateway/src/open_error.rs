@@ -1,4 +1,8 @@
-//! [`OpenError`]: why there is no connection to a server, its counter, and the error reply for clients.
+//! [`OpenError`]: why there is no connection to a server, its counter, and what clients get.
+//!
+//! A client that gets no answer because the server is away is closed, as the server's own end would close it. Client libraries connect
+//! again then, and send again what they always send again. An error reply with a code that they do not know would end programs that
+//! survive the loss of a connection: workers of Celery, RQ and Bull. So an error reply says only what a new connection cannot change.
 
 use std::fmt;
 
@@ -12,7 +16,9 @@ use crate::metrics::Metrics;
 pub(crate) enum OpenError {
     /// The server's error reply, line end included. That to a login comes from [`of_login`](Self::of_login).
     Refused(Bytes),
-    /// No connection could be made.
+    /// The settings of the gateway are in the way: its limits, or `--cluster` in front of a server without a cluster.
+    Settings(String),
+    /// No connection could be made, or the one that there was is lost.
     Unreachable(String),
 }
 
@@ -63,13 +69,14 @@ impl OpenError {
         counter.add(1);
     }
 
-    /// The error reply for a command that was not sent.
-    pub(crate) fn reply(&self) -> Bytes {
+    /// The error reply for a command that was not sent. `None`: its client is closed.
+    pub(crate) fn reply(&self) -> Option<Bytes> {
         match self {
-            Self::Refused(reply) => reply.clone(),
-            Self::Unreachable(text) => {
-                format!("-NOUPSTREAM the command was not sent: {}\r\n", one_line(text)).into()
+            Self::Refused(reply) => Some(reply.clone()),
+            Self::Settings(text) => {
+                Some(format!("-NOUPSTREAM the command was not sent: {}\r\n", one_line(text)).into())
             }
+            Self::Unreachable(_) => None,
         }
     }
 }
@@ -78,7 +85,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(reply) => f.write_str(String::from_utf8_lossy(reply).trim_end()),
-            Self::Unreachable(text) => f.write_str(text),
+            Self::Settings(text) | Self::Unreachable(text) => f.write_str(text),
         }
     }
 }

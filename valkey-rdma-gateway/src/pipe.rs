@@ -38,8 +38,10 @@ pub(crate) async fn run(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) 
         Ok(upstream) => upstream,
         Err(error) => {
             debug!(id = client.id, %error, "no connection for a client");
-            // The client may be gone already.
-            let _ = stream.write_all(&error.reply()).await;
+            if let Some(reply) = error.reply() {
+                // The client may be gone already.
+                let _ = stream.write_all(&reply).await;
+            }
             if !client.inbox.has_ended() {
                 last_replies::deliver(&mut stream).await;
             }

@@ -161,16 +161,6 @@ impl Private {
             && !self.commands.has_remaining()
     }
 
-    /// Whether losing the connection loses state, or leaves half a reply.
-    pub(crate) fn is_irreplaceable(&self) -> bool {
-        self.tracker.has_state() || self.begun.is_some()
-    }
-
-    /// Whether part of a reply was passed on.
-    pub(crate) fn has_begun_reply(&self) -> bool {
-        self.begun.is_some()
-    }
-
     /// Changes of the client's identity, as far as the server has confirmed them.
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
         let events = self.tracker.take_events();

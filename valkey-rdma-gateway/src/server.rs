@@ -188,7 +188,7 @@ impl Server {
     /// The error if no connection may be made.
     pub(crate) fn no_room(&self) -> OpenError {
         let text = format!("all {} connections to {} are in use", self.permitted, self.endpoint());
-        OpenError::Unreachable(format!(
+        OpenError::Settings(format!(
             "{text}; raise limits.upstreams, or what lowers it: limits.pinned_bytes or LimitNOFILE="
         ))
     }
@@ -285,7 +285,8 @@ impl Server {
         self.log_in(self.endpoint(), &mut upstream.stream, identity, None).await.map(|_| ())
     }
 
-    /// Logs in, chooses protocol and database, and sets the name, in one exchange. Returns the server's number of the connection, or 0.
+    /// Logs in, chooses protocol and database, and sets the name, in one exchange. With a name, also waits until the server has read its
+    /// data: without one, its errors are for the one who asked. Returns the server's number of the connection, or 0.
     async fn log_in(
         &self,
         endpoint: &Endpoint,
@@ -324,6 +325,11 @@ impl Server {
                 let text = format!("{endpoint}: the Sentinels report{peer}, whose role is {role}");
                 return Err(OpenError::Unreachable(text));
             }
+        }
+        let mut answered = returns.iter().zip(&replies);
+        let pong = answered.find_map(|(returns, reply)| (*returns == Returns::Pong).then_some(reply));
+        if let (Some(pong), Some(_)) = (pong, name) {
+            self.until_loaded(endpoint, stream, pong.clone()).await?;
         }
         stream.confirm_primary();
         Ok(replies.last().and_then(|reply| id(reply)).unwrap_or(0))
@@ -374,6 +380,7 @@ impl Server {
         if asks_role {
             say(&[b"ROLE"], Returns::Role);
         }
+        say(&[b"PING"], Returns::Pong);
         // At the end: nothing else returns an integer, so this reply shows that the others were in step.
         say(&[b"CLIENT", b"ID"], Returns::Id);
         (commands, returns)

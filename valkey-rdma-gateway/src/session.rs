@@ -8,6 +8,7 @@ mod answers;
 mod cluster_mode;
 mod input;
 mod private_mode;
+mod private_wait;
 mod refusals;
 mod slow_reader;
 mod unblock;
@@ -129,7 +130,7 @@ impl Session {
             let done = match step {
                 SharedStep::End(why) => {
                     self.report_end(why);
-                    if why == End::Stopped {
+                    if matches!(why, End::Stopped | End::Lost) {
                         self.flush().await;
                     }
                     break;
@@ -282,12 +283,24 @@ impl Session {
     /// Writes the last replies, as far as the client takes them in time.
     async fn flush(&mut self) {
         let limit = self.core.limits().slow_reader();
-        let flushed =
-            poll_fn(|cx| if self.out.has_remaining() { self.poll_flush(cx) } else { Poll::Ready(Ok(())) });
+        let flushed = poll_fn(|cx| {
+            loop {
+                if self.client.inbox.is_lost() {
+                    // The server's last replies come before its end.
+                    self.client.inbox.poll_take(cx, &mut self.out);
+                }
+                if !self.out.has_remaining() {
+                    return Poll::Ready(());
+                }
+                if let Err(Closed) = ready!(self.poll_flush(cx)) {
+                    return Poll::Ready(());
+                }
+            }
+        });
         // A client that does not read its last reply has lost it.
         let _ = tokio::time::timeout(limit, flushed).await;
         // A client that was ended gets no time.
-        if !self.client.inbox.has_ended() {
+        if !self.client.inbox.has_ended() || self.client.inbox.is_lost() {
             last_replies::deliver(&mut self.stream).await;
         }
     }

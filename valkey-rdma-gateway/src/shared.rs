@@ -138,7 +138,7 @@ impl Shared {
         inbox.expect(commands);
         let mut queue = self.queue();
         if queue.is_closed() {
-            return inbox.end(End::HalfReply);
+            return inbox.end(End::Lost);
         }
         let task = queue.push(inbox, bytes, commands, now, self.must_be_alone(inbox, bytes));
         drop(queue);
@@ -262,7 +262,7 @@ impl Shared {
                     *lock(&self.state) = State::Down(why.clone());
                     self.metrics.lost.add(1);
                     warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
-                    self.answer_lost(server, &cause, &batch);
+                    self.close_lost(&batch);
                     continue;
                 }
                 Err(error) => error,
@@ -333,7 +333,7 @@ struct AbandonOnDrop(Arc<Shared>);
 impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         let slots = self.0.queue().abandon();
-        slots.iter().for_each(|slot| slot.inbox.end(End::HalfReply));
+        slots.iter().for_each(|slot| slot.inbox.end(End::Lost));
         self.0.ended.cancel();
     }
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use valkey_rdma_client::Transport;
 
+use crate::backoff;
 use crate::core::Core;
 use crate::identity::{Identity, Key};
 use crate::open_error::OpenError;
@@ -124,8 +125,35 @@ impl Upstreams {
         warn!(%server, client, cause, unlogged, "the private connection of a client was lost");
     }
 
+    /// Takes an idle private connection, or makes one. While the server cannot be reached, which sets `is_missed`, it tries again, for
+    /// `limit` at most.
+    pub(crate) async fn private_within(
+        &self,
+        limit: Duration,
+        identity: &Identity,
+        name: &str,
+        is_missed: &AtomicBool,
+    ) -> Result<Private, OpenError> {
+        let mut reached = self.server.reached.subscribe();
+        let mut why =
+            OpenError::Unreachable(format!("there is no connection to {} yet", self.server.endpoint()));
+        let tries = async {
+            for attempt in 0.. {
+                reached.mark_unchanged();
+                match self.private(identity, name).await {
+                    Err(error @ OpenError::Unreachable(_)) => why = error,
+                    done => return Some(done),
+                }
+                is_missed.store(true, Ordering::Relaxed);
+                backoff::pause(attempt, &mut reached).await;
+            }
+            None
+        };
+        timeout(limit, tries).await.ok().flatten().unwrap_or(Err(why))
+    }
+
     /// Takes an idle private connection, or makes one.
-    pub(crate) async fn private(&self, identity: &Identity, name: &str) -> Result<Private, OpenError> {
+    async fn private(&self, identity: &Identity, name: &str) -> Result<Private, OpenError> {
         let key = identity.key();
         while let Some(mut private) = self.take_idle(&key) {
             if private.is_usable() {

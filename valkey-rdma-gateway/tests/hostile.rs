@@ -13,6 +13,7 @@
 
 #![cfg(feature = "emulated")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "the long form says how far it has come")]
 
 #[path = "hostile/case.rs"]
 mod case;

@@ -53,7 +53,7 @@ impl Drop for Batch {
     fn drop(&mut self) {
         self.total.fetch_sub(self.bytes.len(), Ordering::Relaxed);
         if std::thread::panicking() {
-            self.inbox.end(End::HalfReply);
+            self.inbox.end(End::Lost);
         }
     }
 }
@@ -107,12 +107,20 @@ impl Inner {
                 next
             };
             let Some(batch) = batch else { return };
+            if batch.inbox.is_lost() {
+                continue;
+            }
             match self.member.connected().await {
                 Ok(client) => self.serve(&client, &batch).await,
                 Err(error) => {
                     error.count_unsent(batch.commands.into(), &self.member.metrics);
-                    let reply = error.reply().repeat(batch.commands as usize);
-                    batch.inbox.put(&reply, batch.commands, Instant::now());
+                    match error.reply() {
+                        Some(reply) => {
+                            let replies = reply.repeat(batch.commands as usize);
+                            batch.inbox.put(&replies, batch.commands, Instant::now());
+                        }
+                        None => batch.inbox.end(End::Lost),
+                    }
                 }
             }
         }
@@ -125,6 +133,9 @@ impl Inner {
         metrics.batches.add(1);
         let mut together = Vec::new();
         for bytes in commands(&batch.bytes) {
+            if batch.inbox.is_lost() {
+                return;
+            }
             let command = Command::from_args(words(bytes));
             let is_special = answers::is_special(bytes);
             let is_keyless = match Routing::of(&command) {
@@ -209,16 +220,19 @@ impl Inner {
         replies: impl IntoIterator<Item = (&'a [u8], Result<Reply, Error>)>,
     ) {
         let (metrics, protocol) = (&self.member.metrics, self.member.protocol);
+        let mut is_lost = false;
         let replies: Vec<_> = replies
             .into_iter()
-            .map(|(command, reply)| match reply {
-                Ok(reply) => fit(command, reply, protocol),
+            .map_while(|(command, reply)| match reply {
+                Ok(reply) => Some(fit(command, reply, protocol)),
                 Err(error) => {
                     self.note(&error);
                     if is_refusal(&error) {
                         self.member.note_refusal(command);
                     }
-                    failure(&error, metrics)
+                    let reply = failure(&error, metrics);
+                    is_lost = reply.is_none();
+                    reply
                 }
             })
             .collect();
@@ -228,6 +242,9 @@ impl Inner {
             replies.iter().for_each(|reply| encode(reply, protocol, output));
         });
         drop(replies);
+        if is_lost {
+            batch.inbox.end(End::Lost);
+        }
         let limits = self.member.core.limits();
         let exceeds = |waiting| limits.exceeds_total(waiting, batch.inbox.total());
         if !exceeds(waiting) {

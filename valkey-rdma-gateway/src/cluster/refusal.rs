@@ -1,15 +1,16 @@
-//! What local clients see when a command fails: never a redirection, and always whether it may have run.
+//! What local clients see when a command fails: never a redirection. If no node answers, the client is closed.
 
+use tracing::debug;
 use valkey_rdma_client::{AbortedTransaction, ClusterError, Error, Fate};
 use valkey_rdma_resp::{Reply, ServerError, ServerErrorKind};
 
 use crate::metrics::Metrics;
 use crate::open_error::one_line;
 
-/// The error reply for a failure, which it counts.
-pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Reply {
+/// The error reply for a failure, which it counts. `None`: no node answers, and the client is closed, as the end of a server closes it.
+pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Option<Reply> {
     if let Some(refusal) = error.server().filter(|_| !is_redirection(error)) {
-        return refusal.clone().into();
+        return Some(refusal.clone().into());
     }
     metrics.commands_refused.add(is_refusal(error).into());
     let text = match error {
@@ -32,18 +33,16 @@ pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Reply {
         Error::Aborted(AbortedTransaction::NotBegun { .. }) => format!("ERR {error}"),
         _ if error.fate() == Fate::MayHaveRun => {
             metrics.may_have_run.add(1);
-            format!("UPSTREAMLOST {error:#}; the command may have run")
+            debug!(%error, "a command may have run");
+            return None;
         }
         _ => {
             metrics.not_sent.add(1);
-            match error {
-                // Without the advice to the gateway.
-                Error::Server(redirection) => format!("NOUPSTREAM the command was not sent: {redirection}"),
-                _ => format!("NOUPSTREAM the command was not sent: {error:#}"),
-            }
+            debug!(%error, "a command was not sent");
+            return None;
         }
     };
-    Reply::error(one_line(&text))
+    Some(Reply::error(one_line(&text)))
 }
 
 /// Whether the gateway refuses the command.
@@ -81,10 +80,11 @@ mod tests {
     fn no_redirection_reaches_a_local_client() {
         let metrics = Metrics::default();
         let reply = |text: &str| match failure(&ServerError::from_reply(text.as_bytes()).into(), &metrics) {
-            Reply::Error(text) => text.into_owned(),
+            Some(Reply::Error(text)) => Some(text.into_owned()),
+            None => None,
             other => panic!("{other:?}"),
         };
-        assert_eq!(reply("WRONGTYPE x"), "WRONGTYPE x");
-        assert_eq!(reply("MOVED 1 h:x"), "NOUPSTREAM the command was not sent: MOVED 1 h:x");
+        assert_eq!(reply("WRONGTYPE x").as_deref(), Some("WRONGTYPE x"));
+        assert_eq!(reply("MOVED 1 h:x"), None);
     }
 }

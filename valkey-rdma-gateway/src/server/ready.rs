@@ -1,18 +1,37 @@
-//! Whether a server that is connected is ready: what `/health` asks it.
+//! Whether a server that is connected is ready: what `/health` asks it, and what a new connection waits for.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use valkey_rdma_client::{ByteStream, Endpoint};
 
 use super::Server;
 use super::exchange::exchange;
 use super::returns::Returns;
+use crate::backoff;
 use crate::open_error::OpenError;
 use crate::words::encode;
 
 impl Server {
+    /// Waits until the server has read its data, which it did not at `pong`, its reply to PING. It would answer the commands of clients with
+    /// LOADING: those that are connected directly look at that only when they connect, and through the gateway they stay connected.
+    pub(super) async fn until_loaded(
+        &self,
+        endpoint: &Endpoint,
+        stream: &mut ByteStream,
+        mut pong: Bytes,
+    ) -> Result<(), OpenError> {
+        let mut attempts = 0;
+        while is_loading(&pong) {
+            self.standing.note(&pong, Instant::now());
+            sleep(backoff::wait(attempts)).await;
+            attempts += 1;
+            pong = ask(endpoint, stream, &["PING"]).await?;
+        }
+        Ok(())
+    }
+
     /// Whether the server answers on this connection, logged in or not, and what it says if it is not ready: it still reads its data, or is
     /// in a state that errors to clients have shown.
     pub(crate) async fn unready(

@@ -235,7 +235,7 @@ impl Session {
             _ => {}
         }
         let Some(client) = self.library().await? else { return Ok(()) };
-        let Some(permit) = self.permit().await else { return Ok(()) };
+        let Some(permit) = self.permit().await? else { return Ok(()) };
         self.client.set_blocked(true);
         let reply = self.while_open(true, client.blocking_command(Command::from_args(words(command)))).await;
         self.client.set_blocked(false);
@@ -243,41 +243,42 @@ impl Session {
         let reply = match reply? {
             Ok(value) if value.is_nil() => Reply::NullArray,
             Ok(value) => value.into(),
-            Err(error) => self.failure_of(command, &error),
+            Err(error) => self.failure_of(command, &error)?,
         };
         self.put(&reply);
         Ok(())
     }
 
-    /// The reply for a failure. If the gateway refuses the command, that is logged.
-    fn failure_of(&self, command: &[u8], error: &Error) -> Reply {
+    /// The reply for a failure, or the end of the client. If the gateway refuses the command, that is logged.
+    fn failure_of(&self, command: &[u8], error: &Error) -> Result<Reply, Closed> {
         if is_refusal(error) {
             self.note_refusal(command);
         }
-        failure(error, self.metrics())
+        failure(error, self.metrics()).ok_or(Closed)
     }
 
-    /// The library's client with the login of this one. `None` if there is no connection, or the login is refused: the error is answered.
+    /// The library's client with the login of this one. `None` if the login is refused: the error is answered.
     async fn library(&mut self) -> Result<Option<ClusterClient>, Closed> {
         let super::Attached::Cluster(lane) = self.route.pool.shared(&self.identity) else { return Ok(None) };
         match self.while_open(false, lane.connected()).await? {
             Ok(client) => Ok(Some(client)),
-            Err(error) => {
-                self.put_unsent(&error);
-                Ok(None)
-            }
+            Err(error) => self.put_unsent(&error).map(|()| None),
         }
     }
 
     /// The right to a dedicated connection. `None` if there are too many: the error is answered.
-    async fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
-        let permit = self.route.pool.upstreams.permit().await;
-        permit.map_err(|error| self.put_unsent(&error)).ok()
+    async fn permit(&mut self) -> Result<Option<OwnedSemaphorePermit>, Closed> {
+        match self.route.pool.upstreams.permit().await {
+            Ok(permit) => Ok(Some(permit)),
+            Err(error) => self.put_unsent(&error).map(|()| None),
+        }
     }
 
-    fn put_unsent(&mut self, error: &OpenError) {
+    /// Answers a command that was not sent, or ends its client.
+    fn put_unsent(&mut self, error: &OpenError) -> Result<(), Closed> {
         error.count_unsent(1, self.metrics());
-        self.out.put(&error.reply());
+        self.out.put(&error.reply().ok_or(Closed)?);
+        Ok(())
     }
 
     /// Waits for `work` while the client is there. `is_endless`: the client may close its side, or the gateway stop, before it is done.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use tracing::debug;
-use valkey_rdma_resp::{CommandError, Reply};
+use valkey_rdma_resp::CommandError;
 
 use super::slow_reader::MUCH;
 use super::unrun::Unrun;
@@ -14,7 +14,7 @@ use super::{Closed, Session};
 use crate::class::{Class, Local, State};
 use crate::clients::Place;
 use crate::inbox::End;
-use crate::open_error::{OpenError, one_line};
+use crate::open_error::OpenError;
 use crate::private::{Event, Private};
 
 /// Why a client leaves its private connection for a while, or for good.
@@ -35,7 +35,7 @@ impl Session {
     /// Serves the client on a private connection, beginning with the current command, until it has no state and no other client
     /// redirects its invalidations to it.
     pub(super) async fn private_mode(&mut self, class: Class) -> Result<(), Closed> {
-        match self.private().await {
+        match self.private().await? {
             Ok(private) => {
                 debug!(
                     id = self.client.id,
@@ -51,7 +51,7 @@ impl Session {
 
     /// Serves the client on a private connection, because other clients redirect their invalidations to it.
     pub(super) async fn target_mode(&mut self) -> Result<(), Closed> {
-        match self.private().await {
+        match self.private().await? {
             Ok(private) => self.serve(private).await,
             Err(error) => {
                 debug!(id = self.client.id, %error, "cannot be the target of invalidations");
@@ -61,19 +61,13 @@ impl Session {
         }
     }
 
-    async fn private(&mut self) -> Result<Private, OpenError> {
-        if self.route.pool.cluster.is_some() {
-            return Err(OpenError::Unreachable("clients of a cluster have no private connection".to_owned()));
-        }
-        self.metrics().moves.add(1);
-        let name = self.client.details().name.clone();
-        self.route.pool.upstreams.private(&self.identity, &name).await
-    }
-
-    /// Answers a command that found no private connection.
+    /// Answers a command that found no private connection, or ends its client.
     async fn not_sent(&mut self, class: Class, error: OpenError) -> Result<(), Closed> {
         error.count_unsent(1, self.metrics());
-        let reply = error.reply();
+        let Some(reply) = error.reply() else {
+            debug!(id = self.client.id, %error, "client closed: there is no connection for it");
+            return Err(Closed);
+        };
         if self.identity.is_outdated(&error) {
             self.out.put(&reply);
             return Err(Closed);
@@ -81,7 +75,7 @@ impl Session {
         match class {
             // Without a login the server refuses it too.
             Class::State(State::Multi) if !reply.starts_with(b"-NOAUTH") => {
-                self.fail_multi(Unrun::NotSent(error))
+                self.fail_multi(Unrun::NotSent(error, reply));
             }
             _ => self.out.put(&reply),
         }
@@ -116,8 +110,9 @@ impl Session {
                 PrivateStep::Broken(error) => break Err(self.broken(&error)),
                 PrivateStep::Lost(cause) => {
                     self.unblock = None;
-                    let was_target = self.leave();
-                    return self.lost(&private, was_target, &cause);
+                    self.leave();
+                    self.report_loss(&private, &cause);
+                    return Err(Closed);
                 }
                 PrivateStep::End(why) => {
                     self.report_end(why);
@@ -328,32 +323,16 @@ impl Session {
         self.describe();
     }
 
-    /// The connection is lost. Commands without a reply may have run. If the connection had state, or part of a reply was passed on,
-    /// the client must begin again too.
-    fn lost(&mut self, private: &Private, was_target: bool, cause: &str) -> Result<(), Closed> {
-        let unanswered = private.unanswered();
+    /// Counts and logs that the connection is lost. The client ends with it, as it would with its server: it has state, or commands
+    /// without a reply, which may have run.
+    fn report_loss(&self, private: &Private, cause: &str) {
         self.metrics().lost.add(1);
-        self.metrics().may_have_run.add(unanswered as u64);
-        let server = self.route.pool.server.endpoint();
-        let text = format!("UPSTREAMLOST the private connection to {server} was lost: {}", one_line(cause));
-        // After MONITOR, its end may be the answer to QUIT.
+        self.metrics().may_have_run.add(private.unanswered() as u64);
         match private.tracker.is_raw() {
-            true => debug!(id = self.client.id, text),
+            // After MONITOR, its end may be the answer to QUIT.
+            true => debug!(id = self.client.id, cause, "the private connection of a client was lost"),
             false => self.route.pool.upstreams.report_loss(self.client.id, cause),
         }
-        let irreplaceable = was_target || private.is_irreplaceable();
-        if irreplaceable && unanswered == 0 {
-            return Err(Closed);
-        }
-        let halved = private.has_begun_reply();
-        for _ in 0..if halved { 0 } else { unanswered } {
-            self.put(&Reply::error(format!("{text}; the command may have run")));
-        }
-        if irreplaceable || private.has_open_command() {
-            return Err(Closed);
-        }
-        self.shared = self.route.pool.shared(&self.identity);
-        Ok(())
     }
 }
 

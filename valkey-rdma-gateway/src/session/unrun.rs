@@ -9,15 +9,14 @@ use crate::open_error::OpenError;
 pub(super) enum Unrun {
     /// The gateway refuses them, with this reply.
     Refused(Bytes),
-    /// There is no connection for them.
-    NotSent(OpenError),
+    /// There may be no connection for them, and the client gets this reply.
+    NotSent(OpenError, Bytes),
 }
 
 impl Unrun {
     pub(super) fn reply(&self) -> Bytes {
         match self {
-            Self::Refused(reply) => reply.clone(),
-            Self::NotSent(error) => error.reply(),
+            Self::Refused(reply) | Self::NotSent(_, reply) => reply.clone(),
         }
     }
 
@@ -25,7 +24,7 @@ impl Unrun {
     pub(super) fn count(&self, metrics: &Metrics) {
         match self {
             Self::Refused(_) => metrics.commands_refused.add(1),
-            Self::NotSent(error) => error.count_unsent(1, metrics),
+            Self::NotSent(error, _) => error.count_unsent(1, metrics),
         }
     }
 }

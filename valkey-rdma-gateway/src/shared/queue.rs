@@ -62,10 +62,14 @@ pub(super) struct Queue {
     total: Arc<AtomicUsize>,
 }
 
-/// Commands that may have run, by client and number, in order.
+/// What the loss of a connection leaves without an answer, and how many commands.
+#[derive(Default)]
 pub(super) struct Lost {
-    pub(super) commands: Vec<(Arc<Inbox>, u32)>,
-    pub(super) first_has_begun: bool,
+    /// One of them may be here several times.
+    pub(super) clients: Vec<Arc<Inbox>>,
+    pub(super) may_have_run: u64,
+    pub(super) not_sent: u64,
+    pub(super) sent_again: u64,
 }
 
 impl Queue {
@@ -184,44 +188,50 @@ impl Queue {
         }
     }
 
-    /// After a loss: takes out the commands of which something was written, and puts back the others. [Repeatable](repeatable) commands
-    /// are put back once, too. `batch` is the one that was being written.
+    /// After a loss: takes out the clients that are not answered. They have commands of which something was written, and which do more
+    /// than read, or were written for the second time, or are half answered. The commands of other clients are put back, in order.
+    /// `batch` is the one that was being written.
     pub(super) fn lose(&mut self, batch: &[u8]) -> Lost {
         let mut bytes = self.sent.drain(..).collect::<Vec<_>>().concat();
         bytes.extend_from_slice(batch);
         bytes.append(&mut self.bytes);
         let begin = self.sent_begin;
-        let first_has_begun = self.begun.take().is_some();
-        // Clients whose earlier commands are not sent again either.
-        let mut closed = HashSet::new();
-        if first_has_begun && let Some(first) = self.slots.front() {
-            closed.insert(Arc::as_ptr(&first.inbox));
-        }
-        let mut lost = Vec::new();
         let sent = self.slots.partition_point(|slot| slot.begin < self.written);
-        for slot in self.slots.range_mut(..sent).rev() {
-            let inbox = Arc::as_ptr(&slot.inbox);
-            let (again, len) = if slot.is_repeated || closed.contains(&inbox) {
-                (0, 0)
-            } else {
-                repeatable(slot.of(&bytes, begin), slot.replies)
+        let mut lost = Lost::default();
+        let mut closed = HashSet::new();
+        let mut half_answered = self.begun.take().is_some();
+        for slot in self.slots.range_mut(..sent) {
+            let is_half_answered = std::mem::take(&mut half_answered);
+            let again = repeatable(slot.of(&bytes, begin), slot.replies);
+            let again = again.filter(|_| !slot.is_repeated && !is_half_answered);
+            let Some(len) = again else {
+                closed.insert(Arc::as_ptr(&slot.inbox));
+                continue;
             };
-            if again < slot.replies {
-                closed.insert(inbox);
-                lost.push((slot.inbox.clone(), slot.replies - again));
-            }
             self.total.fetch_sub(slot.len - len, Ordering::Relaxed);
             slot.begin += (slot.len - len) as u64;
-            (slot.len, slot.replies, slot.is_repeated) = (len, again, true);
+            (slot.len, slot.is_repeated) = (len, true);
         }
-        lost.reverse();
-        let mut kept = std::mem::take(&mut self.slots);
-        kept.retain(|slot| slot.replies > 0);
         // Until now they waited for replies to others, not for a connection.
         let now = Instant::now();
-        kept.iter_mut().for_each(|slot| slot.waits_since = now);
+        let mut kept = VecDeque::new();
+        for (at, mut slot) in std::mem::take(&mut self.slots).into_iter().enumerate() {
+            let was_sent = at < sent;
+            if closed.contains(&Arc::as_ptr(&slot.inbox)) {
+                self.total.fetch_sub(slot.len, Ordering::Relaxed);
+                let counter = if was_sent { &mut lost.may_have_run } else { &mut lost.not_sent };
+                *counter += u64::from(slot.counted());
+                lost.clients.push(slot.inbox);
+                continue;
+            }
+            if was_sent {
+                lost.sent_again += u64::from(slot.counted());
+            }
+            slot.waits_since = now;
+            kept.push_back(slot);
+        }
         self.put_back(&mut kept, &bytes, begin);
-        Lost { commands: lost, first_has_begun }
+        lost
     }
 
     /// Queues slots again, whose bytes are in `bytes`, which begin at `begin`.

@@ -5,13 +5,12 @@ use valkey_rdma_resp::words;
 
 use crate::words::commands;
 
-/// How many of the last `unanswered` commands only read, up to the last one, and how many bytes these have. An earlier read could be sent
-/// again too, but the error for the command behind it would have to wait for its reply.
-pub(super) fn repeatable(bytes: &[u8], unanswered: u32) -> (u32, usize) {
+/// How many bytes the last `unanswered` commands have. `None` if one of them does more than read, or is not RESP.
+pub(super) fn repeatable(bytes: &[u8], unanswered: u32) -> Option<usize> {
     let commands: Vec<_> = commands(bytes).collect();
-    let reads = |command: &&&[u8]| Command::from_args(words(command)).may_run_twice();
-    let last = commands.iter().rev().take(unanswered as usize).take_while(reads);
-    last.fold((0, 0), |(count, len), command| (count + 1, len + command.len()))
+    let before = commands.len().checked_sub(unanswered as usize)?;
+    let last = commands[before..].iter();
+    last.map(|command| Command::from_args(words(command)).may_run_twice().then_some(command.len())).sum()
 }
 
 #[cfg(test)]
@@ -20,17 +19,20 @@ mod tests {
     use crate::words::encode;
 
     #[test]
-    fn the_last_unanswered_commands_that_only_read_are_repeatable() {
-        for (lines, unanswered, count) in [
-            (&["GET a"][..], 1, 1),
-            (&["INCR a", "GET a", "mget a b"], 3, 2),
-            (&["GET a", "MGET a b"], 1, 1),
-            (&["GET a", "INCR a"], 2, 0),
-            (&["SET a GET", "MYMODULE.GET a"], 2, 0),
+    fn the_last_unanswered_commands_are_repeatable_if_they_only_read() {
+        for (lines, unanswered, is_repeatable) in [
+            (&["GET a"][..], 1, true),
+            (&["INCR a", "GET a", "mget a b"], 3, false),
+            (&["INCR a", "GET a", "mget a b"], 2, true),
+            (&["GET a", "MGET a b"], 1, true),
+            (&["GET a", "INCR a"], 2, false),
+            (&["SET a GET", "MYMODULE.GET a"], 1, false),
+            (&["GET a"], 2, false),
         ] {
             let commands: Vec<_> = lines.iter().map(|line| encode(line.split(' '))).collect();
-            let len: usize = commands.iter().rev().take(count as usize).map(Vec::len).sum();
-            assert_eq!(repeatable(&commands.concat(), unanswered), (count, len), "{lines:?}");
+            let len = commands.iter().rev().take(unanswered as usize).map(Vec::len).sum();
+            let expected = is_repeatable.then_some(len);
+            assert_eq!(repeatable(&commands.concat(), unanswered), expected, "{lines:?}");
         }
     }
 }

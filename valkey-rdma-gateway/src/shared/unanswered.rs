@@ -1,18 +1,16 @@
-//! Commands that have no connection any more, or none yet: the gateway answers them itself.
+//! Commands that have no connection any more, or none yet: their clients get an error, or are closed.
 
 use std::future::Future;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use tokio::time::{sleep, sleep_until};
 
 use super::Shared;
 use super::queue::Slot;
 use crate::core::Core;
 use crate::inbox::End;
-use crate::open_error::{OpenError, one_line};
-use crate::server::Server;
+use crate::open_error::OpenError;
 
 impl Shared {
     /// Answers the commands of clients that have gone or, after an outage, have closed their side: these gave up, and may have sent the
@@ -23,22 +21,13 @@ impl Shared {
         self.answer_waiting(left, &OpenError::Unreachable(why.to_owned()));
     }
 
-    /// Answers the commands that may have run, and counts those that will be sent again.
-    pub(super) fn answer_lost(&self, server: &Server, cause: &str, batch: &[u8]) {
+    /// After a loss: closes the clients whose commands may have run, and keeps what is sent again. `batch` was being written.
+    pub(super) fn close_lost(&self, batch: &[u8]) {
         let lost = self.queue().lose(batch);
-        let reply = may_have_run(&format!("the connection to {} was lost: {cause}", server.endpoint()));
-        let now = Instant::now();
-        for (at, (inbox, commands)) in lost.commands.into_iter().enumerate() {
-            if !inbox.is_of_gateway() {
-                self.metrics.may_have_run.add(commands.into());
-            }
-            if at == 0 && lost.first_has_begun {
-                inbox.end(End::HalfReply);
-                continue;
-            }
-            inbox.put(&reply.repeat(commands as usize), commands, now);
-        }
-        self.metrics.sent_again.add(self.in_flight() as u64);
+        self.metrics.may_have_run.add(lost.may_have_run);
+        self.metrics.not_sent.add(lost.not_sent);
+        self.metrics.sent_again.add(lost.sent_again);
+        lost.clients.iter().for_each(|inbox| inbox.end(End::Lost));
     }
 
     /// Does `work` while there is no connection, and answers commands as soon as they have waited for too long.
@@ -76,7 +65,7 @@ impl Shared {
         let now = Instant::now();
         let before = match error {
             OpenError::Refused(_) => Some(now),
-            OpenError::Unreachable(_) => now.checked_sub(core.limits().offline()),
+            OpenError::Settings(_) | OpenError::Unreachable(_) => now.checked_sub(core.limits().offline()),
         };
         let Some(before) = before else { return };
         let old = self.queue().take_older(before);
@@ -89,24 +78,20 @@ impl Shared {
     /// Answers commands that are not sent, because of `error`, and counts them.
     fn answer_waiting(&self, slots: impl IntoIterator<Item = Slot>, error: &OpenError) {
         let (now, reply) = (Instant::now(), error.reply());
-        // Reads that were sent once.
-        let repeated = if error.is_refusal() { reply.clone() } else { may_have_run(&error.to_string()) };
         let mut unsent = 0;
         for slot in slots {
-            let commands = slot.replies;
-            if slot.is_repeated && !error.is_refusal() {
-                self.metrics.may_have_run.add(slot.counted().into());
-            } else {
-                unsent += u64::from(slot.counted());
+            // It was sent once.
+            let may_have_run = slot.is_repeated && !error.is_refusal();
+            match may_have_run {
+                true => self.metrics.may_have_run.add(slot.counted().into()),
+                false => unsent += u64::from(slot.counted()),
             }
-            let reply = if slot.is_repeated { &repeated } else { &reply };
-            slot.inbox.put(&reply.repeat(commands as usize), commands, now);
+            let Some(reply) = reply.as_ref().filter(|_| !may_have_run) else {
+                slot.inbox.end(End::Lost);
+                continue;
+            };
+            slot.inbox.put(&reply.repeat(slot.replies as usize), slot.replies, now);
         }
         error.count_unsent(unsent, &self.metrics);
     }
-}
-
-/// The error reply for a command that was sent.
-fn may_have_run(why: &str) -> Bytes {
-    format!("-UPSTREAMLOST {}; the command may have run\r\n", one_line(why)).into()
 }

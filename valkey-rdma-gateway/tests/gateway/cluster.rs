@@ -309,6 +309,7 @@ async fn without_a_cluster_commands_fail_with_the_reason() {
     let mut client = gateway.client().await;
     let reply = client.say("GET k").await;
     assert!(reply.starts_with("-NOUPSTREAM the command was not sent: "), "{reply}");
+    // The client's next connection would not be better.
     assert!(reply.contains("is not part of a cluster") && reply.contains(": leave out --cluster"), "{reply}");
     for (line, expected) in
         [("MULTI", "OK"), ("SET k v", "QUEUED"), ("EXEC", "-NOUPSTREAM"), ("SUBSCRIBE c", "-NOUPSTREAM")]

@@ -107,11 +107,13 @@ async fn clients_that_are_refused_do_not_wait_for_each_other() {
 
 #[tokio::test]
 async fn without_sharing_a_tcp_client_reads_why_there_is_no_connection() {
-    let gateway = gateway("valkey://127.0.0.1:1", Share::Never).await;
+    let mock = Mock::new().requirepass("secret");
+    let (_server, _, url) = mock_with(mock).await;
+    let gateway = gateway(&url.replace("://", "://:wrong@"), Share::Never).await;
     let mut client = hasty_client(&gateway);
     let mut received = String::new();
     timeout(PATIENCE, client.read_to_string(&mut received)).await.expect("in time").unwrap();
-    assert!(received.starts_with("-NOUPSTREAM "), "{received}");
+    assert!(received.starts_with("-WRONGPASS "), "{received}");
 }
 
 /// The server keeps the connection of a client that has left.

@@ -44,9 +44,11 @@ async fn a_server_that_reads_its_data_is_not_healthy() {
     loading.times(0);
     until_health(addr, "200").await;
 
+    // A replica that is connected reads the data of its primary again.
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("GET k").await, "(nil)");
     mock.on("GET").error("LOADING wait").times(1);
     let loading = mock.on("PING").error("LOADING wait");
-    let mut client = gateway.client().await;
     assert_eq!(client.say("GET k").await, "-LOADING wait");
     until_unhealthy(addr, "LOADING wait").await;
     loading.times(0);

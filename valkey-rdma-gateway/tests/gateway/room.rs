@@ -118,8 +118,8 @@ async fn unused_connections_stay_if_the_server_cannot_be_reached() {
     let gateway = in_front_of(&url, |limits| limits.offline_ms = 100).await;
     all_used(&gateway).await;
     let mut client = gateway.client().await;
-    let refused = client.say("SELECT 5").await;
-    assert!(refused.starts_with("-NOUPSTREAM "), "{refused}");
+    client.command("SELECT 5").await;
+    client.expect_end().await;
     let info = gateway.client().await.say("INFO gateway").await;
     let kept = [0, 1, 2, 3].map(|database| info.contains(&format!("db={database} ")));
     assert_eq!(kept, [true; 4], "{info}");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 use valkey_rdma_gateway::{Activation, Config, Gateway, Limits, Listen, RouteConfig, Share};
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
@@ -21,6 +21,30 @@ pub(crate) async fn mock_with(mock: Mock) -> (Server, String, String) {
     let server = builder.start().await.expect("free ports");
     let urls: Vec<_> = server.urls().collect();
     (server, urls[0].clone(), urls[1].clone())
+}
+
+/// The address of a server that is away: bound, so that nothing else takes the port.
+pub(crate) struct Reserved {
+    _socket: TcpSocket,
+    pub(crate) address: std::net::SocketAddr,
+}
+
+impl Reserved {
+    pub(crate) fn new() -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_reuseaddr(true).expect("a socket");
+        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("free ports");
+        let address = socket.local_addr().expect("bound");
+        Self { _socket: socket, address }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("valkey://{}", self.address)
+    }
+
+    pub(crate) async fn serve(&self, mock: Mock) -> Server {
+        Server::builder(mock).tcp(self.address).start().await.expect("the port is free")
+    }
 }
 
 /// A path for a socket that no other test has.

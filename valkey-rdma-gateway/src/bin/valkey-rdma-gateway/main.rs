@@ -70,7 +70,7 @@ struct Options {
     #[arg(long, value_name = "ADDR:PORT", value_parser = address::parse)]
     metrics: Option<SocketAddr>,
 
-    /// How long commands wait for a server that is away, at least 100: then they get NOUPSTREAM and do not run. Set it below the time limit of
+    /// How long commands wait for a server that is away, at least 100: then they do not run, and their clients are closed. Set it below the time limit of
     /// clients, or what they have given up may run later. Other limits, and their ranges: docs/operations.md
     #[arg(long, value_name = "MILLISECONDS", default_value_t = Limits::default().offline_ms, value_parser = clap::value_parser!(u64).range(100..))]
     offline_ms: u64,

@@ -151,8 +151,7 @@ impl Session {
         let subscriptions = begun.subscriptions.get_or_insert_with(|| Subscriptions::new(&client, unread()));
         if let Err(error) = self.reserve(kind, &names, subscriptions).await {
             subscriptions.release_unused();
-            self.put_unsent(&error);
-            return Ok(());
+            return self.put_unsent(&error);
         }
         let (subscriber, to) = subscriptions.subscriber(kind);
         // A short limit for commands leaves time to connect.
@@ -166,15 +165,14 @@ impl Session {
                     names.into_iter().filter(|name| !subscriptions.names(kind).contains(name)).collect();
                 self.end(kind, &refused, subscriptions).await?;
                 subscriptions.release_unused();
-                let reply = failure(&error, self.metrics());
+                let reply = failure(&error, self.metrics()).ok_or(Closed)?;
                 self.put(&reply);
                 return Ok(());
             }
             // It may succeed later, and the client would not know.
             Err(_) => {
                 let text = format!("the nodes did not confirm a subscription within {limit:?}");
-                self.put_unsent(&OpenError::Unreachable(text));
-                return Err(Closed);
+                return self.put_unsent(&OpenError::Unreachable(text));
             }
         }
         self.client.set_subscribed(true);

@@ -86,7 +86,7 @@ impl Session {
                 queued.has_failed = true;
                 let reply = match error {
                     ClusterError::NoRoute { .. } if self.is_unknown(command).await? => unknown(command),
-                    _ => self.failure_of(command, &error.into()),
+                    _ => self.failure_of(command, &error.into())?,
                 };
                 self.put(&reply);
                 return Ok(());
@@ -152,7 +152,7 @@ impl Session {
             Err(error) if is_watched && (error.fate() == Fate::NotSent || is_about_nodes(&error)) => {
                 Reply::NullArray
             }
-            Err(error) => failure(&error, self.metrics()),
+            Err(error) => failure(&error, self.metrics()).ok_or(Closed)?,
         };
         self.put(&reply);
         Ok(())
@@ -167,7 +167,7 @@ impl Session {
                 return Ok(());
             }
             Err(error) => {
-                let reply = self.failure_of(command, &error.into());
+                let reply = self.failure_of(command, &error.into())?;
                 self.put(&reply);
                 return Ok(());
             }
@@ -182,12 +182,15 @@ impl Session {
             Some(watched) => self.while_open(false, watched.watch.watch(&keys)).await?,
             None => {
                 let Some(client) = self.library().await? else { return Ok(()) };
-                let Some(permit) = self.permit().await else { return Ok(()) };
+                let Some(permit) = self.permit().await? else { return Ok(()) };
                 let watch = self.while_open(false, client.watch(&keys)).await?;
                 watch.map(|watch| begun.watch = Some(Watched { watch, slot, _permit: permit }))
             }
         };
-        let reply = outcome.map_or_else(|error| failure(&error, self.metrics()), |()| Reply::OK);
+        let reply = match outcome {
+            Ok(()) => Reply::OK,
+            Err(error) => failure(&error, self.metrics()).ok_or(Closed)?,
+        };
         self.put(&reply);
         Ok(())
     }

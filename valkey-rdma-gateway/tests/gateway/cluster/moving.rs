@@ -1,12 +1,14 @@
 //! What local clients see when slots move and nodes fail.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::net::UnixStream;
 use valkey_rdma_mock::MockCluster;
 
-use super::{cluster, move_slot};
-use crate::support::{Client, PATIENCE, encode, text};
+use super::{cluster, limits, move_slot};
+use crate::support::{Client, PATIENCE, cluster_config, encode, start, text};
 
 #[tokio::test]
 async fn watched_keys_guard_a_transaction_also_when_their_slot_moves() {
@@ -57,30 +59,38 @@ async fn redirections_are_followed_and_never_shown() {
     assert_eq!(client.say("EXEC").await, "[:7]");
 }
 
+/// The reply to a command. `None` if the client was closed.
+async fn ask(client: &mut Client, line: &str) -> Option<String> {
+    client.stream_send(&encode(line.split(' '))).await?;
+    client.try_reply().await.map(|reply| text(&reply))
+}
+
 /// Counts up on keys of all slots, one command in flight, and checks that each reply is the next number of its key: a reply of another
-/// client or key would not be. An error must say what it means, and then the number is read again.
-async fn count_up(mut client: Client, number: usize, stop: Arc<AtomicBool>) -> u64 {
+/// client or key would not be. If the client is closed, the command may have run once: the number is read again.
+async fn count_up(path: PathBuf, number: usize, stop: Arc<AtomicBool>) -> u64 {
+    let connect = async || Client::new(UnixStream::connect(&path).await.unwrap());
+    let mut client = connect().await;
     let mut counts = [0_i64; 16];
     let mut done = 0;
     while !stop.load(Ordering::Relaxed) {
         for (at, count) in counts.iter_mut().enumerate() {
             let key = format!("count:{number}:{at}");
-            let reply = client.say(&format!("INCRBY {key} {}", number + 1)).await;
             let step = number as i64 + 1;
-            match reply.as_str() {
-                reply if reply.starts_with("-UPSTREAMLOST") => {
-                    let now = client.say(&format!("GET {key}")).await;
-                    let now = if now == "(nil)" { 0 } else { now.parse::<i64>().unwrap() };
-                    assert!(now == *count || now == *count + step, "{key}: {now} after {count}");
-                    *count = now;
-                }
-                reply if reply.starts_with("-NOUPSTREAM") => {}
-                reply => {
-                    *count += step;
-                    assert_eq!(reply, format!(":{count}"), "{key}");
-                    done += 1;
-                }
+            if let Some(reply) = ask(&mut client, &format!("INCRBY {key} {step}")).await {
+                *count += step;
+                assert_eq!(reply, format!(":{count}"), "{key}");
+                done += 1;
+                continue;
             }
+            let now = loop {
+                client = connect().await;
+                if let Some(now) = ask(&mut client, &format!("GET {key}")).await {
+                    break now;
+                }
+            };
+            let now = if now == "(nil)" { 0 } else { now.parse::<i64>().unwrap() };
+            assert!(now == *count || now == *count + step, "{key}: {now} after {count}");
+            *count = now;
         }
     }
     done
@@ -92,7 +102,7 @@ async fn no_reply_is_wrong_while_slots_move_and_nodes_fail() {
     let stop = Arc::new(AtomicBool::new(false));
     let mut tasks = Vec::new();
     for number in 0..20 {
-        tasks.push(tokio::spawn(count_up(gateway.client().await, number, stop.clone())));
+        tasks.push(tokio::spawn(count_up(gateway.unix.clone(), number, stop.clone())));
     }
     let more = async |commands: u64| {
         let now = gateway.info("gateway_commands_shared").await;
@@ -121,4 +131,22 @@ async fn no_reply_is_wrong_while_slots_move_and_nodes_fail() {
     assert!(done > 2000, "{done} commands");
     gateway.until("gateway_connects", |count| count > 3).await;
     gateway.until("gateway_connections_lost", |count| count >= 2).await;
+}
+
+/// The node has no replica.
+#[tokio::test]
+async fn a_client_whose_node_is_lost_is_closed_and_others_go_on() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let gateway = start(&cluster_config(mocks.urls(), limits(|limits| limits.offline_ms = 300))).await;
+    let (lost, there) = (mocks.key_of(1, 0), mocks.key_of(0, 0));
+    let mut other = gateway.client().await;
+    assert_eq!(other.say(&format!("SET {there} v")).await, "OK");
+    assert_eq!(other.say(&format!("GET {lost}")).await, "(nil)");
+    mocks.kill(1).await;
+    for line in [format!("INCR {lost}"), format!("GET {lost}"), format!("MSET {there} v {lost} v")] {
+        let mut client = gateway.client().await;
+        client.command(&line).await;
+        client.expect_end().await;
+    }
+    assert_eq!(other.say(&format!("GET {there}")).await, "v");
 }
