@@ -176,7 +176,7 @@ impl Bound {
             Self::Device(listener) => {
                 let stream = listener.accept().await.map_err(AcceptError::Device)?;
                 let (peer, local) = (stream.peer_addr().to_string(), stream.local_addr().to_string());
-                let stream = AnyStream::Inline(stream.into_inline());
+                let stream = AnyStream::Device(stream.driven());
                 Ok(Accepted { stream, peer, local, by_owner: false })
             }
         }

@@ -104,8 +104,8 @@ impl RawConnection {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> io::Result<bool> {
-        let AnyStream::Inline(stream) = &mut self.socket else { return Ok(false) };
-        if len > MAX_DIRECT || !self.write_buffer.is_written() {
+        let AnyStream::Device(stream) = &mut self.socket else { return Ok(false) };
+        if !stream.is_driven() || len > MAX_DIRECT || !self.write_buffer.is_written() {
             return Ok(false);
         }
         match stream.poll_write_with(cx, len, fill)? {
