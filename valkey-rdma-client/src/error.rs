@@ -82,8 +82,12 @@ impl Error {
         match self {
             Self::Server(_) | Self::Unexpected(_) | Self::Aborted(_) => Fate::Answered,
             Self::Lost(LostConnection { may_have_run: true, .. })
-            | Self::TimedOut(TimedOut { may_have_run: true, .. })
-            | Self::Cluster(ClusterError::Partial { .. }) => Fate::MayHaveRun,
+            | Self::TimedOut(TimedOut { may_have_run: true, .. }) => Fate::MayHaveRun,
+            // Other parts ran, or may have.
+            Self::Cluster(ClusterError::Partial { first, .. }) => match first.fate() {
+                Fate::Answered => Fate::Answered,
+                Fate::NotSent | Fate::MayHaveRun => Fate::MayHaveRun,
+            },
             Self::InPipeline(failed) => failed.error.fate(),
             Self::Endpoint(_)
             | Self::Connect(_)

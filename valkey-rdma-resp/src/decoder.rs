@@ -354,10 +354,11 @@ fn decode_scalar(kind: u8, line: usize, bytes: &Bytes) -> Option<Value> {
         b'=' => {
             let text = bytes.slice(line..bytes.len() - 2);
             // Three characters name the format; then the text.
-            if text.get(3) != Some(&b':') {
+            let (format, rest) = text.split_first_chunk()?;
+            if rest.first() != Some(&b':') {
                 return None;
             }
-            Value::Verbatim(text.slice(4..))
+            Value::Verbatim { format: *format, text: text.slice(4..) }
         }
         _ => return None,
     })

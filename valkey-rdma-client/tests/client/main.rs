@@ -9,6 +9,7 @@ mod dedicated;
 mod element_scans;
 mod fallback;
 mod large;
+mod overtaking;
 mod pubsub;
 #[cfg(feature = "redis")]
 mod redis_rs;

@@ -73,7 +73,11 @@ fn every_type_decodes_however_it_is_split() {
         (Resp3, b"#f\r\n", Value::Bool(false)),
         (Resp3, b"(12345678901234567890\r\n", Value::BigNumber(Bytes::from_static(b"12345678901234567890"))),
         (Resp3, b"!8\r\nERR a\r\nb\r\n", server_error("ERR", "a\r\nb")),
-        (Resp3, b"=9\r\ntxt:a\r\nbc\r\n", Value::Verbatim(Bytes::from_static(b"a\r\nbc"))),
+        (
+            Resp3,
+            b"=9\r\ntxt:a\r\nbc\r\n",
+            Value::Verbatim { format: *b"txt", text: Bytes::from_static(b"a\r\nbc") },
+        ),
         (Resp3, b"~2\r\n:1\r\n:1\r\n", Value::Set(vec![Value::Int(1), Value::Int(1)])),
         (Resp3, b">2\r\n+invalidate\r\n_\r\n", Value::Push(vec![simple("invalidate"), Value::Nil])),
         (Resp3, b"%0\r\n", Value::Map(vec![])),
