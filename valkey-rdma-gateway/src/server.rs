@@ -257,9 +257,9 @@ impl Server {
         let dialed = dialer.dial().await;
         let mut stream = dialed.map_err(|error| OpenError::Unreachable(format!("{error:#}")))?;
         let id = if *key == Key::Checker {
-            // It does not log in. So that its replies are in step, it asks something, unless that is what it is for.
-            if !asks {
-                self.unready(dialer.endpoint(), &mut stream).await?;
+            // It does not log in, so a question shows that its replies are in step. A connection without a name is one client's own.
+            if name.is_some() {
+                ready::ping(dialer.endpoint(), &mut stream).await?;
             }
             0
         } else {

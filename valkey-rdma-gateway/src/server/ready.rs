@@ -39,11 +39,7 @@ impl Server {
         endpoint: &Endpoint,
         stream: &mut ByteStream,
     ) -> Result<Option<OpenError>, OpenError> {
-        let reply = ask(endpoint, stream, &["PING"]).await?;
-        if refuses_connection(&reply) {
-            return Err(OpenError::Refused(reply));
-        }
-        Returns::Pong.check(&reply).map_err(|text| OpenError::Unreachable(format!("{endpoint}: {text}")))?;
+        let reply = ping(endpoint, stream).await?;
         if is_loading(&reply) {
             return Ok(Some(OpenError::Refused(reply)));
         }
@@ -60,6 +56,16 @@ impl Server {
         }
         Ok(None)
     }
+}
+
+/// The server's answer to PING: PONG, or an error of a server that is there.
+pub(super) async fn ping(endpoint: &Endpoint, stream: &mut ByteStream) -> Result<Bytes, OpenError> {
+    let reply = ask(endpoint, stream, &["PING"]).await?;
+    if refuses_connection(&reply) {
+        return Err(OpenError::Refused(reply));
+    }
+    Returns::Pong.check(&reply).map_err(|text| OpenError::Unreachable(format!("{endpoint}: {text}")))?;
+    Ok(reply)
 }
 
 /// The answer to one question of a probe.

@@ -385,6 +385,8 @@ async fn a_user_keeps_a_database_that_it_may_not_select() {
     let auth = encode(["AUTH", "bob", "secret"]);
     client.send(&auth).await;
     let mut checker = server.accept_raw().await;
+    expect(&mut checker, &encode(["PING"])).await;
+    checker.write_all(b"+PONG\r\n").await.unwrap();
     expect(&mut checker, &auth).await;
     checker.write_all(b"+OK\r\n").await.unwrap();
     assert_eq!(text(&client.reply().await), "OK");
@@ -392,4 +394,33 @@ async fn a_user_keeps_a_database_that_it_may_not_select() {
     let mut of_bob = server.accept_after(&[&select, &auth], "valkey-rdma-gateway", 9).await;
     client.command("GET k").await;
     expect(&mut of_bob, &encode(["GET", "k"])).await;
+}
+
+/// Else each client would get the reply to the command before its own, and a wrong password the OK of another.
+#[tokio::test]
+async fn a_connection_whose_first_replies_are_those_of_no_command_is_not_used_g2() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    client.command("GET k").await;
+    for stray in ["+OK\r\n", ":1\r\n", "%0\r\n", "_\r\n"] {
+        let mut stream = server.accept_raw().await;
+        stream.write_all(stray.as_bytes()).await.unwrap();
+        let login = [encode(["CLIENT", "SETNAME", "valkey-rdma-gateway"]), encode(["CLIENT", "ID"])].concat();
+        expect(&mut stream, &login).await;
+        // Its end may come as a reset.
+        let _written = stream.write_all(b"+OK\r\n:7\r\n").await;
+        let end = timeout(PATIENCE, stream.read(&mut [0])).await.expect("in time");
+        assert_eq!(end.unwrap_or(0), 0, "{stray:?}: the gateway closes it");
+    }
+    let mut shared = server.accept().await;
+    expect(&mut shared, &encode(["GET", "k"])).await;
+    shared.write_all(b"$1\r\nv\r\n").await.unwrap();
+    assert_eq!(text(&client.reply().await), "v");
+
+    client.send(&encode(["AUTH", "default", "wrong"])).await;
+    let mut checker = server.accept_raw().await;
+    checker.write_all(b"+OK\r\n").await.unwrap();
+    expect(&mut checker, &encode(["PING"])).await;
+    assert_eq!(timeout(PATIENCE, checker.read(&mut [0])).await.expect("in time").unwrap_or(0), 0);
 }
