@@ -142,7 +142,13 @@ async fn a_client_whose_node_is_lost_is_closed_and_others_go_on() {
     let mut other = gateway.client().await;
     assert_eq!(other.say(&format!("SET {there} v")).await, "OK");
     assert_eq!(other.say(&format!("GET {lost}")).await, "(nil)");
+    let (mut blocked, before) = (gateway.client().await, mocks.connections(1).await);
+    blocked.command(&format!("BLPOP {lost} 0")).await;
+    while mocks.connections(1).await == before {
+        tokio::task::yield_now().await;
+    }
     mocks.kill(1).await;
+    blocked.expect_end().await;
     for line in [format!("INCR {lost}"), format!("GET {lost}"), format!("MSET {there} v {lost} v")] {
         let mut client = gateway.client().await;
         client.command(&line).await;
