@@ -22,7 +22,7 @@ here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
 . "$here/packages.sh"
 bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/quick}")
-[ $# -eq 1 ] || [ "${2:-}" = fetch ] || { sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || [ "${2:-}" = fetch ] || { sed -n '2,20s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lab=$(readlink -f "$1")
 server=$lab/valkey/9.1
 clients=$lab/clients

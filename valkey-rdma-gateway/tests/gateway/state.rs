@@ -406,10 +406,15 @@ async fn a_connection_whose_first_replies_are_those_of_no_command_is_not_used_g2
     for stray in ["+OK\r\n", ":1\r\n", "%0\r\n", "_\r\n"] {
         let mut stream = server.accept_raw().await;
         stream.write_all(stray.as_bytes()).await.unwrap();
-        let login = [encode(["CLIENT", "SETNAME", "valkey-rdma-gateway"]), encode(["CLIENT", "ID"])].concat();
+        let login = [
+            encode(["CLIENT", "SETNAME", "valkey-rdma-gateway"]),
+            encode(["PING"]),
+            encode(["CLIENT", "ID"]),
+        ]
+        .concat();
         expect(&mut stream, &login).await;
         // Its end may come as a reset.
-        let _written = stream.write_all(b"+OK\r\n:7\r\n").await;
+        let _written = stream.write_all(b"+OK\r\n+PONG\r\n:7\r\n").await;
         let end = timeout(PATIENCE, stream.read(&mut [0])).await.expect("in time");
         assert_eq!(end.unwrap_or(0), 0, "{stray:?}: the gateway closes it");
     }
