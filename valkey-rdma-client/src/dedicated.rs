@@ -239,11 +239,10 @@ impl Dedicated {
         }
         let client = self.client.clone();
         self.with_connection(limit, async |raw| {
-            raw.outstanding = Outstanding::NOTHING;
             let check = ServerCheck::new(&client, raw);
             tokio::select! {
                 biased;
-                replies = raw.exchange(commands) => replies,
+                replies = raw.exchange_blocking(commands) => replies,
                 cause = check.failed() => Err(cause),
             }
         })

@@ -48,7 +48,9 @@ impl fmt::Display for Transport {
 /// A server to connect to.
 ///
 /// Shape of the URL: `scheme://[[user]:password@]host[:port][/database][?option=value&...]`, with user, password, host and values
-/// percent-encoded and IPv6 addresses in brackets. A `+` is a plus sign everywhere, not a blank.
+/// percent-encoded and IPv6 addresses in brackets. A `+` is a plus sign everywhere, not a blank. A link-local address has its interface,
+/// by name or number, behind `%25` as [RFC 6874](https://www.rfc-editor.org/rfc/rfc6874) writes it, or behind `%` as `ping` takes it:
+/// `rdma://[fe80::1%25eth0]:6379`. The interface is looked up when the client connects.
 ///
 /// | part | meaning |
 /// |---|---|
@@ -115,7 +117,7 @@ impl Endpoint {
     /// Valid lengths of the receive window in bytes: 64 KiB to 16 MiB.
     ///
     /// Source: spec clause W-2. A Valkey server allocates and pins as much as we announce, and ends when it cannot.
-    pub const RX_SIZES: RangeInclusive<u32> = 65_536..=16_777_216;
+    pub const RX_SIZES: RangeInclusive<u32> = TransportConfig::URL_RX_SIZES;
 
     /// A server without login, on database 0, with every option at its default. `host` is a name or an address; an IPv6 address may have
     /// brackets. Connecting refuses an empty host, and port 0.
@@ -148,7 +150,7 @@ impl Endpoint {
         self.transport
     }
 
-    /// Host name or address, without brackets.
+    /// Host name or address, without brackets. A link-local address has its interface: `fe80::1%eth0`.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host

@@ -17,7 +17,7 @@ use self::exchange::exchange;
 use self::returns::{Returns, id};
 use crate::admission::Admission;
 use crate::descriptors;
-use crate::error::{GatewayError, without_login};
+use crate::error::{GatewayError, shown_url};
 use crate::hello;
 use crate::identity::{Identity, Key, Login};
 use crate::limits::Limits;
@@ -70,7 +70,7 @@ impl Server {
         let endpoints = endpoints(urls, login)?;
         let dialers = endpoints.into_iter().zip(urls).map(|(endpoint, url)| {
             Dialer::following(endpoint, &Config::default())
-                .map_err(|source| GatewayError::Server { url: without_login(url).to_owned(), source })
+                .map_err(|source| GatewayError::Server { url: shown_url(url), source })
         });
         let dialers = dialers.collect::<Result<Vec<_>, _>>()?;
         let missing = || GatewayError::Config("a route needs the URL of a server".to_owned());

@@ -79,6 +79,24 @@ impl CommandScanner {
     }
 }
 
+impl CommandScanner {
+    /// Bytes that the word which has begun still lacks, by its announced length and without its line end. 0 outside of a word.
+    #[must_use]
+    pub fn word_lacks(&self) -> u64 {
+        self.word
+    }
+
+    /// Bytes that the current command still lacks at least, by what it has announced: the word that has begun, and as many empty ones as
+    /// follow it. 0 between commands.
+    #[must_use]
+    pub fn lacks(&self) -> u64 {
+        self.word.saturating_add(self.missing.saturating_sub(1) as u64 * EMPTY_WORD)
+    }
+}
+
+/// Bytes of an empty word.
+const EMPTY_WORD: u64 = b"$0\r\n\r\n".len() as u64;
+
 /// The words of an encoded command that a [`CommandScanner`] has passed, as far as they are complete in `command`.
 pub fn words(command: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     let mut rest = after_line(command).unwrap_or_default();

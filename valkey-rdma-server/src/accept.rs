@@ -145,7 +145,7 @@ impl Accept for TcpListener {
 }
 
 impl Accept for Listener {
-    type Stream = valkey_rdma_transport::InlineStream;
+    type Stream = valkey_rdma_transport::Stream;
     type Incoming = valkey_rdma_transport::Request;
     type Error = TransportError;
 
@@ -185,7 +185,7 @@ impl Accept for Listener {
         let stream = request.accept()?;
         let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
         // A connection always reads, so the stream needs no task.
-        Ok(Accepted { stream: stream.into_inline(), remote, local, rdma })
+        Ok(Accepted { stream: stream.driven(), remote, local, rdma })
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-use crate::{InlineStream, Monitor, Stream};
+use crate::{Monitor, Stream};
 
 /// The byte stream of a connection, for programs that do not care which transport carries it.
 #[non_exhaustive]
@@ -22,8 +22,6 @@ pub enum AnyStream {
     Unix(UnixStream),
     /// Over RDMA or the emulated device.
     Device(Stream),
-    /// The same, driven by the one task that uses it.
-    Inline(InlineStream),
     /// Over a stream of the program.
     Other(Box<dyn Duplex>),
 }
@@ -34,11 +32,11 @@ pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
 impl AnyStream {
-    /// Lets the task that owns the stream drive the device: see [`Stream::into_inline`]. Without effect on other transports.
+    /// Lets the task that owns the stream drive the device: see [`Stream::driven`]. Without effect on other transports.
     #[must_use]
     pub fn driven(self) -> Self {
         match self {
-            Self::Device(stream) => Self::Inline(stream.into_inline()),
+            Self::Device(stream) => Self::Device(stream.driven()),
             other => other,
         }
     }
@@ -47,9 +45,15 @@ impl AnyStream {
     #[must_use]
     pub fn resting(self) -> Self {
         match self {
-            Self::Inline(stream) => Self::Device(stream.into_stream()),
+            Self::Device(stream) => Self::Device(stream.resting()),
             other => other,
         }
+    }
+
+    /// Whether the task that owns the stream drives its device.
+    #[must_use]
+    pub fn is_driven(&self) -> bool {
+        matches!(self, Self::Device(stream) if stream.is_driven())
     }
 
     /// Reads the transport's counters from outside; `None` if there is no device.
@@ -57,7 +61,6 @@ impl AnyStream {
     pub fn monitor(&self) -> Option<Monitor> {
         match self {
             Self::Device(stream) => Some(stream.monitor()),
-            Self::Inline(stream) => Some(stream.as_ref().monitor()),
             _ => None,
         }
     }
@@ -70,7 +73,6 @@ impl fmt::Debug for AnyStream {
             #[cfg(unix)]
             Self::Unix(stream) => stream.fmt(f),
             Self::Device(stream) => stream.fmt(f),
-            Self::Inline(stream) => stream.fmt(f),
             Self::Other(_) => f.write_str("Other"),
         }
     }
@@ -84,7 +86,6 @@ macro_rules! each {
             #[cfg(unix)]
             AnyStream::Unix($stream) => $call,
             AnyStream::Device($stream) => $call,
-            AnyStream::Inline($stream) => $call,
             AnyStream::Other($stream) => $call,
         }
     };

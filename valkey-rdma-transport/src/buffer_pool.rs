@@ -29,8 +29,8 @@ use crate::sync::{Mutex, lock};
 ///
 /// # When a buffer comes back
 /// When the last holder has dropped its bytes and the peer's device has acknowledged them; or when the connection has
-/// ended **and** what it had received was read, or it was dropped. So the only task that reads, or that drives an
-/// [`InlineStream`](crate::InlineStream), must not wait for a buffer that this stream is sending.
+/// ended **and** what it had received was read, or it was dropped. So the only task that reads, or the owner of a
+/// [driven](crate::Stream::driven) stream, must not wait for a buffer that this stream is sending.
 ///
 /// ```
 /// use valkey_rdma_transport::BufferPool;

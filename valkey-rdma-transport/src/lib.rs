@@ -54,6 +54,7 @@ compile_error!(
      you depend on."
 );
 
+pub mod address;
 mod any_stream;
 pub mod blocking;
 #[cfg(target_os = "linux")]
@@ -89,7 +90,7 @@ pub use listener::{Listener, Request};
 pub use polling::{AdaptiveOff, Polling, UnknownPolling};
 pub use send_region::SendRegion;
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
-pub use stream::{InlineStream, Monitor, Stream};
+pub use stream::{Monitor, Stream};
 pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError, Role};
 
 /// The example of the crate's README.

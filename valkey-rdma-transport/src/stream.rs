@@ -1,27 +1,29 @@
 //! The async byte stream over one RDMA connection.
 //!
-//! [`Stream`] and [`InlineStream`] lock the [connection state](connection), which joins the protocol core to the
-//! [device](device_io). A [driver] moves it along: a task in the background, or the task that owns the [`InlineStream`].
+//! A [`Stream`] locks the [connection state](state), which joins the protocol core to the [device](device_io). A
+//! [driver](drive) moves it along: a task in the background, or the task that owns the stream.
 
+mod close_cause;
 mod connect;
-mod connection;
 mod device_io;
-mod driver;
+mod drive;
+mod poll_policy;
+mod state;
+mod transfer;
 
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use valkey_rdma_proto::{CloseReason, Role};
 
-use self::connection::close_cause::CloseCause;
-use self::connection::{ConnectionState, SharedConnection};
-use self::driver::Driver;
-pub use self::driver::InlineStream;
+use self::close_cause::CloseCause;
+use self::drive::{Driver, OwnersDriver};
+use self::state::{ConnectionState, SharedConnection};
 use crate::config::Config;
 use crate::device::DeviceConnection;
 use crate::error::TransportError;
@@ -58,6 +60,11 @@ use crate::stats::{Info, Stats};
 /// and the peer's device reports that to the peer. So shut down after the last reply. Where replies follow a shutdown,
 /// as for a proxy that copies both ways, give them time with [`Config::linger`].
 ///
+/// # Who drives it
+///
+/// A task in the background takes what the device reports. A [driven](Self::driven) stream has none: the task that reads and
+/// writes it does that too.
+///
 /// # Cancel safety
 ///
 /// Every method here is cancel safe, and so is every future of `AsyncReadExt` and `AsyncWriteExt` that is cancel safe on
@@ -66,6 +73,8 @@ use crate::stats::{Info, Stats};
 /// `read_exact`, `read_to_end`, `write_all` and the like may have done a part and do not report how much.
 pub struct Stream {
     shared: SharedConnection,
+    /// Present while the owner drives the connection.
+    owners_driver: Option<OwnersDriver>,
     local: SocketAddr,
     peer: SocketAddr,
 }
@@ -114,7 +123,7 @@ impl Stream {
         let (local, peer) = (device.local_addr(), device.peer_addr());
         let shared = SharedConnection::new(ConnectionState::establish(device, role, config, permit)?);
         tokio::spawn(Driver::new(shared.clone()));
-        Ok(Self { shared, local, peer })
+        Ok(Self { shared, owners_driver: None, local, peer })
     }
 
     /// Lets `fill` write into `len` free bytes of the registered send buffer, and sends the first of them: as many as
@@ -156,15 +165,15 @@ impl Stream {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Poll<io::Result<usize>> {
-        let (written, cause) = self.shared.with(|connection| {
+        let (written, cause) = self.poll_driving(cx, |connection, cx| {
             let most = connection.max_reservation();
             if len > most {
-                return (Err(most), None);
+                return Poll::Ready(Err(most));
             }
-            (Ok(connection.poll_write_with(cx, len as u32, fill)), connection.close_cause)
+            connection.poll_write_with(cx, len as u32, fill).map(Ok)
         });
-        Poll::Ready(match written {
-            Ok(written) => ready!(written).ok_or_else(|| self.broken_pipe(cause)),
+        written.map(|written| match written {
+            Ok(written) => written.ok_or_else(|| self.broken_pipe(cause)),
             Err(most) => {
                 let text = format!("{len} bytes are more than half of the send buffer, {most} bytes");
                 Err(io::Error::new(io::ErrorKind::InvalidInput, text))
@@ -177,13 +186,39 @@ impl Stream {
         self.shared.with(|connection| connection.max_reservation())
     }
 
-    /// Lets the task that owns the stream drive it, instead of a task in the background. This costs less for each
-    /// message, and suits tasks that always have a read pending. See [`InlineStream`].
+    /// Lets the task that reads and writes the stream drive it, instead of a task in the background. A message then wakes one
+    /// task and not two, and an answer leaves before the device is armed again. Everything works as before, cancel safety
+    /// included.
+    ///
+    /// In return the connection makes progress only while it is polled: nothing else posts receives, notices the peer's
+    /// disconnect, or sends what the peer's window had no room for. So this is for tasks that **always have a read pending**
+    /// while they wait for anything, as a server's connection and a client's multiplexer have. Before the connection goes
+    /// idle, let it [rest](Self::resting). Use it from one task, or at least with one waker: the halves of `tokio::io::split`
+    /// in two tasks would take each other's wake-ups.
+    ///
+    /// A dropped stream closes in the background, driven or not.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
-    pub fn into_inline(self) -> InlineStream {
-        InlineStream::new(self)
+    /// Outside of a tokio runtime. A driven stream also panics if it is read outside of one; writing and shutdown use the
+    /// runtime of this call.
+    #[must_use]
+    pub fn driven(mut self) -> Self {
+        if self.owners_driver.is_none() {
+            self.owners_driver = Some(OwnersDriver::new(self.shared.clone()));
+        }
+        self
+    }
+
+    /// Undoes [`driven`](Self::driven): a background task drives the connection from now on.
+    #[must_use]
+    pub fn resting(mut self) -> Self {
+        self.owners_driver = None;
+        self
+    }
+
+    /// Whether the task that owns the stream drives it.
+    pub fn is_driven(&self) -> bool {
+        self.owners_driver.is_some()
     }
 
     /// This side's address.
@@ -211,16 +246,32 @@ impl Stream {
         Monitor(self.shared.clone())
     }
 
-    fn poll_write_slices(&self, cx: &mut Context<'_>, bufs: &[&[u8]]) -> Poll<io::Result<usize>> {
+    fn poll_write_slices(&mut self, cx: &mut Context<'_>, bufs: &[&[u8]]) -> Poll<io::Result<usize>> {
         if bufs.iter().all(|buf| buf.is_empty()) {
             return Poll::Ready(Ok(0));
         }
-        let (written, cause) =
-            self.shared.with(|connection| (connection.poll_write(cx, bufs), connection.close_cause));
-        Poll::Ready(match ready!(written) {
+        let (written, cause) = self.poll_driving(cx, |connection, cx| connection.poll_write(cx, bufs));
+        written.map(|written| match written {
             0 => Err(self.broken_pipe(cause)),
             written => Ok(written),
         })
+    }
+
+    /// Polls. If that is pending and the owner drives the connection, drives it and polls again, because driving may have
+    /// brought what was missing. Also returns why the connection has ended, if it has.
+    fn poll_driving<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut ConnectionState, &mut Context<'_>) -> Poll<T>,
+    ) -> (Poll<T>, Option<CloseCause>) {
+        let mut polled = self.shared.with(|connection| (poll(connection, cx), connection.close_cause));
+        if polled.0.is_pending()
+            && let Some(driver) = &mut self.owners_driver
+        {
+            driver.drive(cx);
+            polled = self.shared.with(|connection| (poll(connection, cx), connection.close_cause));
+        }
+        polled
     }
 
     /// What a reader gets at the end: end of file after the peer's disconnect and after our own shutdown.
@@ -246,15 +297,18 @@ impl AsyncRead for Stream {
     /// Reads announced bytes. End of file is the peer's disconnect, or our own shutdown. Any other end is an error,
     /// returned after everything that arrived has been read.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let (more, cause) =
-            self.shared.with(|connection| (connection.poll_read(cx, buf), connection.close_cause));
-        Poll::Ready(if ready!(more) { Ok(()) } else { self.end_of_file(cause) })
+        let this = self.get_mut();
+        let (more, cause) = match &mut this.owners_driver {
+            Some(driver) => driver.poll_read(cx, buf),
+            None => this.shared.with(|connection| (connection.poll_read(cx, buf), connection.close_cause)),
+        };
+        more.map(|more| if more { Ok(()) } else { this.end_of_file(cause) })
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_slices(cx, &[buf])
+        self.get_mut().poll_write_slices(cx, &[buf])
     }
 
     fn poll_write_vectored(
@@ -268,7 +322,7 @@ impl AsyncWrite for Stream {
         for (slice, buf) in slices.iter_mut().zip(bufs) {
             *slice = buf;
         }
-        self.poll_write_slices(cx, &slices[..taken])
+        self.get_mut().poll_write_slices(cx, &slices[..taken])
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -283,17 +337,20 @@ impl AsyncWrite for Stream {
     /// Delivers everything written, then disconnects. Returns an error if the connection ended before everything was
     /// acknowledged. If the peer had left before this call, that is an error only if bytes never left this side.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let (cause, lost) = ready!(self.shared.with(|connection| connection.poll_shutdown(cx)));
-        Poll::Ready(match cause {
+        let this = self.get_mut();
+        let (ended, _) = this.poll_driving(cx, ConnectionState::poll_shutdown);
+        ended.map(|(cause, lost)| match cause {
             CloseCause::Closed(CloseReason::Local) => Ok(()),
             CloseCause::Closed(CloseReason::Peer) if lost == 0 => Ok(()),
-            cause => Err(cause.io_error(&self.info(), io::ErrorKind::BrokenPipe)),
+            cause => Err(cause.io_error(&this.info(), io::ErrorKind::BrokenPipe)),
         })
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        // A background task drives it while it closes.
+        self.owners_driver = None;
         self.shared.with(|connection| connection.discard());
     }
 }

@@ -93,7 +93,7 @@ async fn a_round_trip_by_events_costs_one_doorbell_one_event_and_one_arm() {
 async fn a_round_trip_driven_by_its_task_costs_no_look_more_than_it_needs() {
     let (client, server) = pair(&Config::default(), &Config::default()).await;
     let monitor = client.monitor();
-    let cost = cost_of(client.into_inline(), monitor, server).await;
+    let cost = cost_of(client.driven(), monitor, server).await;
     let mut expected = DeviceCounters::default();
     expected.doorbells = ROUND_TRIPS;
     expected.receive_posts = ROUND_TRIPS;

@@ -229,7 +229,7 @@ async fn a_completion_is_noticed_whenever_it_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn so_it_is_by_a_task_that_drives_its_stream() {
-    noticed_whenever_it_comes(Stream::into_inline).await;
+    noticed_whenever_it_comes(Stream::driven).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

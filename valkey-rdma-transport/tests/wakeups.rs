@@ -32,7 +32,7 @@ async fn a_message_wakes_the_task_that_drives_its_stream_once() {
     let mut listener = Listener::bind(DeviceKind::Emulated, any_port, &config).await.expect("listens");
     let connect = Stream::connect(DeviceKind::Emulated, listener.local_addr(), &config);
     let (client, server) = tokio::join!(connect, listener.accept());
-    let mut client = client.expect("connects").into_inline();
+    let mut client = client.expect("connects").driven();
     let mut server = server.expect("accepts");
 
     let wakes = Arc::new(Wakes::default());

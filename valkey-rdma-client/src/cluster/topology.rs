@@ -70,6 +70,11 @@ impl Topology {
         self.settings.backoff
     }
 
+    /// Is sent to when a node was connected.
+    pub(super) fn reached(&self) -> watch::Receiver<()> {
+        self.settings.reached.subscribe()
+    }
+
     /// The current map. The guard must not be kept across an `await`.
     pub(super) fn map(&self) -> Guard<Arc<SlotMap>> {
         self.map.load()

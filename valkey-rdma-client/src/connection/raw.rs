@@ -107,8 +107,8 @@ impl RawConnection {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> io::Result<bool> {
-        let AnyStream::Inline(stream) = &mut self.socket else { return Ok(false) };
-        if len > MAX_DIRECT || !self.write_buffer.is_written() {
+        let AnyStream::Device(stream) = &mut self.socket else { return Ok(false) };
+        if !stream.is_driven() || len > MAX_DIRECT || !self.write_buffer.is_written() {
             return Ok(false);
         }
         match stream.poll_write_with(cx, len, fill)? {
@@ -228,9 +228,14 @@ impl RawConnection {
         for command in commands {
             self.write_buffer.push(command);
         }
+        self.receive_replies(commands.len(), replies).await
+    }
+
+    /// Writes the write buffer, and receives replies until there are `count` of them. As [`exchange_into`](Self::exchange_into) otherwise.
+    async fn receive_replies(&mut self, count: usize, replies: &mut Vec<Reply>) -> Result<(), LostCause> {
         poll_fn(|cx| {
             let written = self.poll_flush(cx);
-            while replies.len() < commands.len() {
+            while replies.len() < count {
                 match self.poll_receive(cx) {
                     Poll::Ready(Ok(Value::Push(_))) => {}
                     Poll::Ready(Ok(value)) => {
@@ -256,6 +261,22 @@ impl RawConnection {
             written.map(|_| Ok(()))
         })
         .await
+    }
+
+    /// As [`exchange`](Self::exchange), for commands of which some block. A dropped future leaves the replies outstanding that come without
+    /// a wait for another client.
+    pub(crate) async fn exchange_blocking(&mut self, commands: &[Command]) -> Result<Vec<Reply>, LostCause> {
+        for command in commands {
+            self.write_buffer.push(command);
+        }
+        let mut replies = Vec::with_capacity(commands.len());
+        for group in commands.split_inclusive(Command::blocks) {
+            let owed = group.iter().filter(|command| !command.blocks()).count();
+            let behind = commands.len() - replies.len() - owed;
+            self.outstanding = Outstanding::UntilBlocked { owed, behind };
+            self.receive_replies(replies.len() + group.len(), &mut replies).await?;
+        }
+        Ok(replies)
     }
 
     /// Drops the push messages that have arrived: they are for listeners, and this connection has none yet.
@@ -336,8 +357,11 @@ fn arrived(read: io::Result<usize>) -> Result<usize, LostCause> {
 /// What the server still owes, apart from a reply that is partly in the decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outstanding {
-    /// This many replies, apart from those to commands that are not written. Blocking commands owe none.
+    /// This many replies, apart from those to commands that are not written.
     Replies(usize),
+    /// `owed` replies, apart from those to commands that are not written. The next command blocks: it owes none, and those after it wait
+    /// for it. `behind` counts all of these.
+    UntilBlocked { owed: usize, behind: usize },
     /// This many bytes of a string that is read piece by piece, CRLF included, then this many replies.
     Bytes { left: usize, then: usize },
 }
@@ -347,8 +371,8 @@ impl Outstanding {
 
     /// Counts a reply as received.
     pub(crate) fn one_less(&mut self) {
-        if let Self::Replies(count) = self {
-            *count = count.saturating_sub(1);
+        if let Self::Replies(owed) | Self::UntilBlocked { owed, .. } = self {
+            *owed = owed.saturating_sub(1);
         }
     }
 
@@ -362,9 +386,13 @@ impl Outstanding {
 
 impl Drop for RawConnection {
     fn drop(&mut self) {
+        // A server does not answer half a command.
+        let unwritten = self.write_buffer.unwritten_commands();
         let (replies, bytes) = match self.outstanding {
-            // A server does not answer half a command.
-            Outstanding::Replies(count) => (count.saturating_sub(self.write_buffer.unwritten_commands()), 0),
+            Outstanding::Replies(count) => (count.saturating_sub(unwritten), 0),
+            Outstanding::UntilBlocked { owed, behind } => {
+                (owed.min((owed + behind).saturating_sub(unwritten)), 0)
+            }
             Outstanding::Bytes { left, then } => (then, left),
         };
         let between_replies = replies == 0 && bytes == 0 && self.decoder.is_empty();

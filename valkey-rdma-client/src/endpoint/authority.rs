@@ -2,6 +2,8 @@
 
 use std::net::Ipv6Addr;
 
+use valkey_rdma_transport::address;
+
 use super::percent::percent_encode;
 
 /// `host:port`, with brackets around an IPv6 address.
@@ -12,17 +14,24 @@ pub(crate) fn authority(host: &str, port: u16) -> String {
 
 /// As [`authority`], in a URL: a name may have any characters.
 pub(super) fn authority_in_url(host: &str, port: u16) -> String {
-    match host.parse::<Ipv6Addr>() {
-        Ok(address) => format!("[{address}]:{port}"),
-        Err(_) => format!("{}:{port}", percent_encode(host)),
+    match ipv6(host) {
+        Some(_) => format!("{}:{port}", address::to_url(host)),
+        None => format!("{}:{port}", percent_encode(host)),
     }
 }
 
 /// The form of a host that its URL has too: an IPv6 address without brackets, in its shortest form. Names are unchanged.
 pub(super) fn canonical(host: String) -> String {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
-    match bare.parse::<Ipv6Addr>() {
-        Ok(address) => address.to_string(),
-        Err(_) => host,
+    match ipv6(bare) {
+        Some((address, "")) => address.to_string(),
+        Some((address, zone)) => format!("{address}%{zone}"),
+        None => host,
     }
+}
+
+/// An IPv6 address and its zone, which may be empty.
+fn ipv6(host: &str) -> Option<(Ipv6Addr, &str)> {
+    let (address, zone) = host.split_once('%').unwrap_or((host, ""));
+    Some((address.parse().ok()?, zone))
 }

@@ -137,7 +137,7 @@ pub(super) fn parse(scheme: &str, rest: &str) -> Result<Endpoint, EndpointError>
     if service.is_empty() {
         return Err(EndpointError::MissingService);
     }
-    let addresses: Result<Vec<_>, _> = hosts.split(',').map(address).collect();
+    let addresses: Result<Vec<_>, _> = hosts.split(',').map(sentinel).collect();
 
     // What is left is the URL of an ordinary server, whose address the Sentinels report.
     let own = |pair: &&str| !SENTINEL_OPTIONS.contains(&pair.split('=').next().unwrap_or_default());
@@ -151,7 +151,7 @@ pub(super) fn parse(scheme: &str, rest: &str) -> Result<Endpoint, EndpointError>
     Ok(endpoint.with_sentinels(sentinels))
 }
 
-fn address(text: &str) -> Result<(String, u16), EndpointError> {
+fn sentinel(text: &str) -> Result<(String, u16), EndpointError> {
     // As a server's address, but for the default port.
     let one: Endpoint = format!("valkey://{text}").parse()?;
     let has_port = text.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && !port.contains(']'));

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use valkey_rdma_resp::Protocol;
-use valkey_rdma_transport::Polling;
+use valkey_rdma_transport::{Polling, address};
 
 use super::authority::canonical;
 use super::{Endpoint, RdmaPort, Sentinels, Transport};
@@ -124,10 +124,11 @@ impl Endpoint {
         self
     }
 
-    /// Makes it the endpoint of another server with the same settings.
+    /// Makes it the endpoint of another server with the same settings. A link-local address without an interface is on that of the
+    /// server before.
     #[must_use]
     pub(crate) fn with_address(mut self, host: impl Into<String>, port: u16) -> Self {
-        self.host = canonical(host.into());
+        self.host = canonical(address::on_interface_of(host.into(), &self.host));
         self.port = port;
         self.tcp_port = None;
         self

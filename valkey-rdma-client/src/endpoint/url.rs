@@ -1,11 +1,12 @@
 //! [`Endpoint`] from the text of a URL, and as a URL.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use url::{Host, Url};
-use valkey_rdma_transport::Polling;
+use valkey_rdma_transport::{Polling, address};
 
 use super::authority::authority_in_url;
 use super::check::{ALLOWED_DEVICES, ALLOWED_RX_SIZES};
@@ -17,7 +18,10 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let Some((scheme, rest)) = text.split_once("://") else { return Err(EndpointError::NotAUrl) };
+        // A text with a user and a password before `://` is none either: no error may quote these as its scheme.
+        let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+            return Err(EndpointError::NotAUrl);
+        };
         if let Some(plain) = scheme.strip_suffix("+sentinel") {
             check_separators(rest)?;
             return super::sentinels::parse(plain, rest);
@@ -37,11 +41,12 @@ impl FromStr for Endpoint {
         if hosts.contains(',') {
             return Err(EndpointError::SeveralHosts);
         }
-        let url = Url::parse(text).map_err(|error| EndpointError::Syntax { reason: error.to_string() })?;
+        let (text, zone) = without_zone(text);
+        let url = Url::parse(&text).map_err(|error| EndpointError::Syntax { reason: error.to_string() })?;
         let host = match url.host() {
             Some(Host::Domain(name)) if !name.is_empty() => percent_decode(name)?,
             Some(Host::Ipv4(address)) => address.to_string(),
-            Some(Host::Ipv6(address)) => address.to_string(),
+            Some(Host::Ipv6(address)) => format!("{address}{zone}"),
             _ => return Err(EndpointError::MissingHost),
         };
         let port = match url.port() {
@@ -63,10 +68,15 @@ impl FromStr for Endpoint {
             path => path
                 .strip_prefix('/')
                 .and_then(|number| number.parse().ok())
-                .ok_or_else(|| EndpointError::BadDatabase { path: path.to_owned() })?,
+                .ok_or(EndpointError::BadDatabase)?,
         };
+        let query = url.query().unwrap_or_default();
+        // Before one is quoted: it may be the rest of a password behind a bare `?`, in a URL without a host.
+        if query.split('&').any(|option| !option.is_empty() && !option.contains('=')) {
+            return Err(EndpointError::OptionWithoutValue);
+        }
         let mut seen: Vec<String> = Vec::new();
-        for pair in query_pairs(url.query().unwrap_or("")) {
+        for pair in query_pairs(query) {
             let (name, value) = pair?;
             if seen.contains(&name) {
                 return Err(EndpointError::RepeatedOption { name });
@@ -77,6 +87,28 @@ impl FromStr for Endpoint {
         endpoint.check()?;
         Ok(endpoint)
     }
+}
+
+/// The URL without the zone of its IPv6 address, which the syntax of URLs does not have; and that zone behind a `%`.
+fn without_zone(url: &str) -> (Cow<'_, str>, String) {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
+    // A password may have brackets.
+    let start = url[start..end].rfind('@').map_or(start, |at| start + at + 1);
+    let parts = || {
+        let (ip, _) = url[start..end].strip_prefix('[')?.split_once('%')?;
+        let open = start + 1;
+        let close = open + url[open..end].rfind(']')?;
+        let host = address::from_url(url.get(open..close)?).into_owned();
+        let (_, zone) = host.split_once('%')?;
+        Some((format!("{}{ip}{}", &url[..open], &url[close..]), format!("%{zone}")))
+    };
+    parts().map_or((url.into(), String::new()), |(url, zone)| (url.into(), zone))
+}
+
+/// RFC 3986, section 3.1.
+fn is_scheme(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
 /// Refuses an `@` after the first `/` or `?` of what follows `://`. The text between may be most of a password, so that no error

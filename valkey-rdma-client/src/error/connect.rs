@@ -6,6 +6,7 @@ use std::{fmt, io};
 
 use valkey_rdma_resp::{ProtocolError, ServerError, ServerErrorKind};
 use valkey_rdma_transport::TransportError;
+use valkey_rdma_transport::address::AddressError;
 
 use super::{Chain, LostCause};
 use crate::endpoint::Transport;
@@ -76,6 +77,8 @@ impl std::error::Error for ConnectError {
 pub enum ConnectCause {
     /// The host name does not resolve.
     Resolve(Arc<io::Error>),
+    /// The host is an address that cannot be used: the interface of a link-local address is missing, or unknown.
+    Address(AddressError),
     /// The host name has no address.
     NoAddress,
     /// TCP failed to connect.
@@ -146,6 +149,15 @@ impl ConnectError {
 }
 
 impl ConnectCause {
+    /// The cause, if [`address::resolve`](valkey_rdma_transport::address::resolve) failed.
+    #[must_use]
+    pub fn of_resolve(error: io::Error) -> Self {
+        match AddressError::within(&error) {
+            Some(error) => Self::Address(error.clone()),
+            None => Self::Resolve(Arc::new(error)),
+        }
+    }
+
     /// True if another try would end alike, unless somebody changes the settings.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Rejected(_) | Self::NoSentinel { .. } | Self::UnknownService { .. })
@@ -173,6 +185,7 @@ impl fmt::Display for ConnectCause {
             Self::Resolve(error) => {
                 write!(f, "the name does not resolve ({}); {}", Chain(&**error), resolve_hint(error))
             }
+            Self::Address(error) => error.fmt(f),
             Self::NoAddress => f.write_str("the name has no address; check the host"),
             Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 f.write_str("connection refused; is a server listening on this port?")

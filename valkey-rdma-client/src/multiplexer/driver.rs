@@ -34,7 +34,6 @@ use super::state::MultiplexerState;
 use super::submit::{Awake, Ending, Sleep, SubmitQueue};
 use crate::connection::RawConnection;
 use crate::error::LostCause;
-use valkey_rdma_transport::AnyStream;
 
 mod read;
 mod shutdown;
@@ -178,7 +177,7 @@ impl Driver {
             }
             match self.poll_read(cx) {
                 // To ask the device again costs more than a reply: the caller sends its next command before that.
-                Ok(Read::Delivered) if self.one_thread && matches!(self.raw.socket, AnyStream::Inline(_)) => {
+                Ok(Read::Delivered) if self.one_thread && self.raw.socket.is_driven() => {
                     self.gave_way = self.sleep_with_timer(cx);
                     break;
                 }

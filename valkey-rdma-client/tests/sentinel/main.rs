@@ -266,5 +266,51 @@ async fn what_is_wrong_with_the_sentinels_is_reported() {
     assert!(matches!(here.await, Err(Error::Endpoint(_))));
 }
 
+/// Lets minutes pass, and what is due then happen. The clock stands still only meanwhile.
+async fn pass_minutes(minutes: usize) {
+    for _ in 0..12 * minutes {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(5)).await;
+        tokio::time::resume();
+        for _ in 0..500 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A client whose connection to the primary does not mind the time that passes.
+async fn timeless(url: &str) -> Client {
+    let config = Config::default().keepalive_timeout(None);
+    timeout(PATIENCE, Client::connect_with(url, &config)).await.expect("no hang").expect("connected")
+}
+
+/// Its kernel keeps the connection alive, so only its silence shows it.
+#[tokio::test]
+async fn a_sentinel_that_answers_nothing_is_listened_to_on_another_connection() {
+    let pair = Pair::start().await;
+    let sentinel = pair.sentinel(0).await;
+    let _client = timeless(&url(&[&sentinel])).await;
+    sentinel.heard(1).await;
+    sentinel.freeze();
+    pass_minutes(2).await;
+    let again = async {
+        while sentinel.listeners() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(60), again).await.expect("it listens again");
+}
+
+#[tokio::test]
+async fn a_sentinel_that_has_nothing_to_report_is_asked_and_kept() {
+    let pair = Pair::start().await;
+    let sentinel = pair.sentinel(0).await;
+    let _client = timeless(&url(&[&sentinel])).await;
+    sentinel.heard(1).await;
+    pass_minutes(3).await;
+    assert_eq!(sentinel.listeners(), 1);
+    assert!(sentinel.pings() > 1, "{} PINGs", sentinel.pings());
+}
+
 /// Only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -40,7 +40,7 @@ pub(super) async fn ask(client: &ClusterClient, command: Command) -> Result<Valu
 pub(super) async fn standalone(client: &ClusterClient, command: Command) -> Result<Reply, Error> {
     let (text, is_verbatim) = match ask(client, command).await? {
         Value::Bulk(text) => (text, false),
-        Value::Verbatim(text) => (text, true),
+        Value::Verbatim { text, .. } => (text, true),
         other => return Ok(other.into()),
     };
     let text = String::from_utf8_lossy(&text).replace("cluster_enabled:1", "cluster_enabled:0");

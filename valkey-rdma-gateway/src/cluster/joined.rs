@@ -107,7 +107,7 @@ impl Joined {
             Self::Histograms => latency::histograms(replies),
             Self::Sum => Value::Int(replies.iter().filter_map(Value::as_int).sum()),
             Self::Running => {
-                let running = replies.iter().position(|reply| is_running(reply)).unwrap_or(0);
+                let running = replies.iter().position(is_running).unwrap_or(0);
                 if replies.is_empty() { Value::Nil } else { replies.swap_remove(running) }
             }
             _ => {
@@ -160,14 +160,20 @@ fn texts(nodes: Vec<(Value, Value)>) -> Value {
     if nodes.iter().all(|(_, text)| text == first) {
         return first.clone();
     }
-    let is_verbatim = matches!(first, Value::Verbatim(_));
+    let format = match first {
+        Value::Verbatim { format, .. } => Some(*format),
+        _ => None,
+    };
     let mut all = Vec::new();
     for (node, text) in &nodes {
         let (node, text) = (node.as_bytes().unwrap_or_default(), text.as_bytes().unwrap_or_default());
         all.extend_from_slice(&[node, b":\n", text.trim_ascii_end(), b"\n\n"].concat());
     }
-    let all = Bytes::from(all);
-    if is_verbatim { Value::Verbatim(all) } else { Value::Bulk(all) }
+    let text = Bytes::from(all);
+    match format {
+        Some(format) => Value::Verbatim { format, text },
+        None => Value::Bulk(text),
+    }
 }
 
 /// Names and numbers, each name once and in the order of the first node.

@@ -340,7 +340,7 @@ async fn a_login_is_in_one_place() {
         for cluster in [false, true] {
             config.routes[0].cluster = cluster;
             let error = config.check().unwrap_err().to_string();
-            assert!(error.contains("server \"127.0.0.1\" has a login in its URL"), "{error}");
+            assert!(error.contains("127.0.0.1:6379\" has a login in its URL"), "{error}");
             assert!(!error.contains("secret"), "{error}");
         }
         assert!(!format!("{config:?}").contains("secret"));

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use valkey_rdma_proto::{CloseReason, Role};
 
 use super::Stream;
-use super::connection::close_cause::CloseCause;
+use super::close_cause::CloseCause;
 use crate::config::Config;
 use crate::device::{self, DeviceConnection, DeviceKind};
 use crate::error::TransportError;

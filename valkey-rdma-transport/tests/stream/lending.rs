@@ -141,7 +141,7 @@ async fn one_pool_serves_connections_side_by_side_and_one_after_the_other() {
 async fn a_task_that_drives_its_stream_lends_as_well() {
     let (client, mut server) = pair(&defaults(), &defaults()).await;
     let monitor = client.monitor();
-    let mut client = client.into_inline();
+    let mut client = client.driven();
     let pool = pool(1);
     let value = value(&pool, 1).await;
     write_around(&mut client, &value).await;

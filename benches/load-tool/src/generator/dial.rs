@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use valkey_rdma_client::{
     Client, ClusterClient, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport,
 };
 use valkey_rdma_resp::{Decoder, Protocol, Value};
-use valkey_rdma_transport::{AnyStream, DeviceKind, SharedCq, Stream, TransportError};
+use valkey_rdma_transport::{AnyStream, DeviceKind, SharedCq, Stream, TransportError, address};
 
 use super::caller::Caller;
 use super::lent::Lent;
@@ -221,6 +221,7 @@ async fn connect(target: &Target, deadline: &Deadline) -> Result<AnyStream, Conn
         Transport::Emulated => over_device(DeviceKind::Emulated, target, &addresses, deadline).await,
         _ => {
             try_each(deadline, &addresses, |address| async move {
+                address::check_interface(address).map_err(ConnectCause::Address)?;
                 let stream = TcpStream::connect(address).await.map_err(io)?;
                 // Batches are ours to form; the kernel must not wait for more.
                 stream.set_nodelay(true).map_err(io)?;
@@ -253,14 +254,10 @@ async fn over_device(
 }
 
 async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ConnectCause> {
-    if let Ok(address) = endpoint.host().parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, endpoint.port())]);
-    }
-    let found = tokio::net::lookup_host((endpoint.host(), endpoint.port())).await;
-    Ok(found.map_err(|error| ConnectCause::Resolve(Arc::new(error)))?.collect())
+    address::resolve(endpoint.host(), endpoint.port()).await.map_err(ConnectCause::of_resolve)
 }
 
-/// Tries addresses one after the other, each with an equal share of the time left. Returns the last failure.
+/// Tries addresses one after the other, each for its [share](address::shares) of the time. Returns the last failure.
 async fn try_each<F>(
     deadline: &Deadline,
     addresses: &[SocketAddr],
@@ -270,8 +267,7 @@ where
     F: Future<Output = Result<AnyStream, ConnectCause>>,
 {
     let mut failure = ConnectCause::NoAddress;
-    for (tried, &address) in addresses.iter().enumerate() {
-        let share = deadline.left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+    for (address, share) in address::shares(addresses, deadline.at) {
         failure = match timeout(share, connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(cause)) => cause,

@@ -330,3 +330,25 @@ fn a_matrix_overrides_no_flag_and_skips_no_check() {
     assert_one_line(&tool(&["--rdma", "--pool", "--matrix", "d=16384,64"]), 2, "-d gives at most 64");
     assert_one_line(&tool(&["-k", "0", "--matrix", "tasks=0,2"]), 2, "tasks cannot share it");
 }
+
+/// Folders with the names of files that a run would write at its end.
+#[test]
+fn the_distribution_of_every_test_can_be_written_or_nothing_is_measured() {
+    let folder = Folder::new("hdr-reserved");
+    for (taken, flags) in [
+        ("a.GET.hgrm", "-t set,get"),
+        ("b.GET.service.hgrm", "-t set,get --rps 100"),
+        ("c.SET-2.hgrm", "-t set --matrix c=1,2"),
+        ("d.lpush_list_v.hgrm", "lpush list v"),
+    ] {
+        let hdr = folder.file(&taken[..1]);
+        std::fs::create_dir_all(folder.file(taken)).unwrap();
+        // Nothing listens there: a run that begins ends with status 1.
+        let args: Vec<_> =
+            ["-p", "1", "-n", "1", "--hdr", &hdr].into_iter().chain(flags.split(' ')).collect();
+        assert_one_line(&tool(&args), 2, &format!("{taken} cannot be written"));
+        let names = std::fs::read_dir(folder.file("")).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with(&taken[..1])).collect();
+        assert_eq!(left, [taken], "empty files do not stay");
+    }
+}

@@ -49,6 +49,23 @@ fn text(result: &Result<Client, Error>) -> String {
     text
 }
 
+/// Before, the system's "Invalid argument" came with the question whether the host is right, and a zone was no address at all.
+#[tokio::test]
+async fn a_link_local_address_names_its_interface_or_asks_for_it() {
+    for (url, expected) in [
+        (
+            "valkey://[fe80::1]:1",
+            "fe80::1 is link-local: add the interface that leads to it, as in fe80::1%eth0",
+        ),
+        ("valkey://[fe80::1%25nosuch0]:1", "this machine has no network interface `nosuch0`"),
+        ("rdma://[fe80::1%nosuch0]:1", "this machine has no network interface `nosuch0`"),
+        ("valkey://[fd00::1%25nosuch0]:1", "leave `%nosuch0` out"),
+    ] {
+        let text = text(&Client::connect(url).await);
+        assert!(text.contains(expected) && !text.contains("does not resolve"), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn the_handshake_is_one_exchange() {
     let hello = format!("{HELLO}{SETINFO}");
@@ -376,9 +393,6 @@ async fn a_server_that_closes_every_login_is_tried_once_more_and_named() {
         }
     });
     let error = Client::connect(format!("valkey://{address}?protocol=resp2")).await.expect_err("closed");
-    assert!(
-        matches!(error, Error::Connect(_)) && error.to_string().contains("the handshake"),
-        "{error}"
-    );
+    assert!(matches!(error, Error::Connect(_)) && error.to_string().contains("the handshake"), "{error}");
     peer.await.expect("no panic");
 }

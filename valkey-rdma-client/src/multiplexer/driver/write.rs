@@ -20,7 +20,7 @@ impl Driver {
     /// If the stream does, which may be the user's own. The connection then ends, as it would on the connection task.
     pub(crate) fn send_inline(&mut self) {
         // Streams of the program may rely on their runtime; the caller's thread may have none. Ours do not, to write.
-        let is_ours = matches!(self.raw.socket, AnyStream::Tcp(_) | AnyStream::Inline(_));
+        let is_ours = matches!(self.raw.socket, AnyStream::Tcp(_)) || self.raw.socket.is_driven();
         let runtime = (!is_ours).then(|| self.raw.runtime.clone());
         let _entered = runtime.as_ref().map(Handle::enter);
         let task = std::mem::replace(&mut self.task, Waker::noop().clone());

@@ -37,7 +37,7 @@ pub(super) fn samples(mut rows: Vec<Value>) -> Value {
 
 /// Replies to LATENCY HISTOGRAM. For each command: how often it ran (`calls`), and how often within each limit in microseconds (`histogram_usec`).
 pub(super) fn histograms(replies: Vec<Value>) -> Value {
-    let mut joined: Vec<(Value, i64, Vec<BTreeMap<i64, i64>>)> = Vec::new();
+    let mut joined: Vec<(Value, i64, Vec<Steps>)> = Vec::new();
     for (command, description) in replies.into_iter().flat_map(pairs) {
         let (mut calls, mut steps) = (0, BTreeMap::new());
         for (name, value) in pairs(description) {
@@ -67,12 +67,13 @@ pub(super) fn histograms(replies: Vec<Value>) -> Value {
     Value::Map(described.collect())
 }
 
-/// The sum of distributions. Each counts what is within a limit, and leaves out limits where the count does not grow.
-fn added(nodes: &[BTreeMap<i64, i64>]) -> BTreeMap<i64, i64> {
+/// A distribution: limits in microseconds, and how many calls were within each. Limits where the number does not grow are left out.
+type Steps = BTreeMap<i64, i64>;
+
+/// The sum of distributions.
+fn added(nodes: &[Steps]) -> Steps {
     let limits: BTreeSet<i64> = nodes.iter().flat_map(|steps| steps.keys().copied()).collect();
-    let within = |steps: &BTreeMap<i64, i64>, limit: i64| {
-        steps.range(..=limit).next_back().map_or(0, |(_, count)| *count)
-    };
+    let within = |steps: &Steps, limit: i64| steps.range(..=limit).next_back().map_or(0, |(_, count)| *count);
     limits.into_iter().map(|limit| (limit, nodes.iter().map(|steps| within(steps, limit)).sum())).collect()
 }
 

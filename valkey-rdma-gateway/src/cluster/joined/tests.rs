@@ -89,10 +89,11 @@ fn distributions_are_added_at_every_limit() {
 
 #[test]
 fn texts_that_differ_follow_their_nodes() {
-    let fine = || Value::Verbatim("fine\n".into());
+    let text = |text: &'static str| Value::Verbatim { format: *b"txt", text: text.into() };
+    let fine = || text("fine\n");
     assert_eq!(Joined::Texts.join(by_node([fine(), fine()])), fine());
-    let replies = by_node([fine(), Value::Verbatim("ill".into())]);
-    assert_eq!(Joined::Texts.join(replies), Value::Verbatim("n1:\nfine\n\nn2:\nill\n\n".into()));
+    let replies = by_node([fine(), text("ill")]);
+    assert_eq!(Joined::Texts.join(replies), text("n1:\nfine\n\nn2:\nill\n\n"));
     let replies = by_node([bulk("a"), bulk("b")]);
     assert_eq!(Joined::Texts.join(replies), bulk("n1:\na\n\nn2:\nb\n\n"));
 }

@@ -10,15 +10,15 @@ use bytes::BufMut;
 use valkey_rdma_proto::DeliveryReport;
 use valkey_rdma_proto::work::Slice;
 
-use super::progress::{DriveOutcome, DriveUntil};
-use super::{ConnectionState, WriteInterest};
+use super::drive::{DriveOutcome, DriveUntil};
+use super::state::{ConnectionState, WriteInterest};
 use crate::in_place::PinnedSlice;
 use crate::sync::keep_waker;
 
 impl ConnectionState {
     /// Copies announced bytes out, as many as there are and fit. `Pending` keeps the waker; `Ready(false)` is the
     /// end.
-    pub(in crate::stream) fn poll_read(&mut self, cx: &mut Context<'_>, out: &mut dyn BufMut) -> Poll<bool> {
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, out: &mut dyn BufMut) -> Poll<bool> {
         if !out.has_remaining_mut() {
             return Poll::Ready(true);
         }
@@ -31,7 +31,7 @@ impl ConnectionState {
 
     /// As [`poll_read`](Self::poll_read), for the task that drives the connection itself: polls the device if there is
     /// nothing to read. Also returns what the driver does next if nothing was read.
-    pub(in crate::stream) fn poll_read_inline(
+    pub(super) fn poll_read_driving(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut dyn BufMut,
@@ -84,7 +84,7 @@ impl ConnectionState {
 
     /// Takes as many bytes as the send buffer has room for, and sends what window and credits allow. `Pending` keeps the
     /// waker; `Ready(0)` means that the connection takes no more.
-    pub(in crate::stream) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[&[u8]]) -> Poll<usize> {
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[&[u8]]) -> Poll<usize> {
         if !ready!(self.poll_room(cx, 1)) {
             return Poll::Ready(0);
         }
@@ -103,7 +103,7 @@ impl ConnectionState {
 
     /// Lets `fill` write into `len` free bytes of the send buffer, and sends as many as it returns. `Pending` keeps the
     /// waker, and has not called `fill`; `Ready(None)` means that the connection takes no more.
-    pub(in crate::stream) fn poll_write_with(
+    pub(super) fn poll_write_with(
         &mut self,
         cx: &mut Context<'_>,
         len: u32,

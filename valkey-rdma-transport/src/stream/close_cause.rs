@@ -11,7 +11,7 @@ use crate::stats::Info;
 
 /// Why there will be no more bytes.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::stream) enum CloseCause {
+pub(super) enum CloseCause {
     /// The connection manager refused or failed before the queue pair was connected.
     NeverConnected(CmEvent),
     /// The device under the connection was removed.
@@ -28,7 +28,7 @@ pub(in crate::stream) enum CloseCause {
 
 impl CloseCause {
     /// What a failure of the device ends a connection with. `None`: with the reason that the core gives.
-    pub(in crate::stream) fn of_device(error: &TransportError) -> Option<Self> {
+    pub(super) fn of_device(error: &TransportError) -> Option<Self> {
         match error {
             TransportError::DeviceRemoved => Some(CloseCause::DeviceRemoved),
             TransportError::Fault { fault, .. } => Some(CloseCause::Fault(*fault)),
@@ -39,7 +39,7 @@ impl CloseCause {
     }
 
     /// As the error of a read or a write. `peer_gone`: the kind to use when the peer disconnected.
-    pub(in crate::stream) fn io_error(self, info: &Info, peer_gone: io::ErrorKind) -> io::Error {
+    pub(super) fn io_error(self, info: &Info, peer_gone: io::ErrorKind) -> io::Error {
         let kind = match self {
             CloseCause::NeverConnected(_) => io::ErrorKind::NotConnected,
             CloseCause::DeviceRemoved
@@ -62,7 +62,7 @@ impl CloseCause {
     }
 
     /// As the error of a connection.
-    pub(in crate::stream) fn error(self, info: &Info) -> TransportError {
+    pub(super) fn error(self, info: &Info) -> TransportError {
         let (peer, device) = (info.peer_addr, info.device.kind);
         match self {
             CloseCause::Closed(CloseReason::Protocol(error)) => TransportError::Protocol(error),

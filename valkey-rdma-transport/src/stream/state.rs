@@ -1,11 +1,6 @@
 //! The state of one connection, shared by its stream and its driver: protocol core, device, wakers.
 //!
-//! [`progress`] moves it along, [`transfer`] has the application's sides of it.
-
-pub(super) mod close_cause;
-mod poll_policy;
-pub(super) mod progress;
-mod transfer;
+//! [`drive`](super::drive) moves it along, [`transfer`](super::transfer) has the application's sides of it.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -14,9 +9,9 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 use valkey_rdma_proto::{self as proto, Connection, DeliveryReport, Role};
 
-use self::close_cause::CloseCause;
-use self::poll_policy::PollPolicy;
+use super::close_cause::CloseCause;
 use super::device_io::{DeviceIo, Teardown};
+use super::poll_policy::PollPolicy;
 use crate::config::Config;
 use crate::device::DeviceConnection;
 use crate::error::TransportError;
@@ -55,9 +50,9 @@ impl SharedConnection {
 /// One connection.
 pub(super) struct ConnectionState {
     pub(super) core: Connection,
-    device: DeviceIo,
-    poll_policy: PollPolicy,
-    wakers: Wakers,
+    pub(super) device: DeviceIo,
+    pub(super) poll_policy: PollPolicy,
+    pub(super) wakers: Wakers,
     /// The id of the current driver.
     pub(super) driver: u64,
     /// Why the connection has ended. `None` while it has not.
@@ -68,7 +63,7 @@ pub(super) struct ConnectionState {
     discarded: bool,
     info: Info,
     /// Time 0 of the core's clock.
-    epoch: Instant,
+    pub(super) epoch: Instant,
 }
 
 /// What a connection no longer needs. Freed without holding its lock.
@@ -210,21 +205,21 @@ impl ConnectionState {
         Some(ToFree { _delivered: delivered, _teardown: teardown })
     }
 
-    fn now(&self) -> proto::Instant {
+    pub(super) fn now(&self) -> proto::Instant {
         proto::Instant::from_origin(self.epoch.elapsed())
     }
 }
 
 /// The wakers of the tasks that wait, and what each waits for.
 #[derive(Debug, Default)]
-struct Wakers {
+pub(super) struct Wakers {
     /// The reading task waits for bytes or the end.
-    reader: Option<Waker>,
+    pub(super) reader: Option<Waker>,
     writer: Option<Writer>,
     /// The driver waits for events.
-    driver: Option<Waker>,
+    pub(super) driver: Option<Waker>,
     /// The deadline for which the driver's timer is set.
-    driver_deadline: Option<proto::Instant>,
+    pub(super) driver_deadline: Option<proto::Instant>,
 }
 
 #[derive(Debug)]
@@ -235,7 +230,7 @@ struct Writer {
 
 /// What a task on the writing side waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WriteInterest {
+pub(super) enum WriteInterest {
     /// This many free bytes in the send buffer of a connected connection.
     Room(u32),
     /// The end of the connection.
@@ -244,7 +239,7 @@ enum WriteInterest {
 
 impl Wakers {
     /// The writing task waits.
-    fn set_writer(&mut self, cx: &Context<'_>, interest: WriteInterest) {
+    pub(super) fn set_writer(&mut self, cx: &Context<'_>, interest: WriteInterest) {
         self.writer = Some(Writer { waker: cx.waker().clone(), interest });
     }
 

@@ -1,20 +1,171 @@
-//! Moves a connection along: what the device reports goes into the core, and the core's work goes to the device.
+//! Drives a connection, so that receives are posted again and keepalives are answered even while the application does nothing.
+//!
+//! Four steps, in turn until nothing more comes: take [completions](ConnectionState::poll_cq), take
+//! [events of the connection manager](ConnectionState::take_cm_event), handle the [deadline](ConnectionState::handle_timeout), and
+//! post the [work](ConnectionState::flush_work) that the core has after that.
+//!
+//! Who runs them: a [`Driver`] in the background, or the task that owns a [driven](super::Stream::driven) stream, with an
+//! [`OwnersDriver`].
 
-use std::task::Context;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 
-use tokio::time::Instant;
+use bytes::BufMut;
+use tokio::runtime::Handle;
+use tokio::task::coop::unconstrained;
+use tokio::time::{Instant, Sleep};
 use valkey_rdma_proto::{self as proto, Event, wire};
 
-use super::ConnectionState;
 use super::close_cause::CloseCause;
+use super::device_io::COMPLETION_BATCH;
+use super::state::{ConnectionState, SharedConnection};
 use crate::device::CmEvent;
 use crate::error::TransportError;
-use crate::stream::device_io::COMPLETION_BATCH;
 use crate::sync::keep_waker;
+
+/// Drives until the connection has ended, or another driver has replaced this one.
+pub(super) struct Driver {
+    shared: SharedConnection,
+    /// Identifies this driver among those that the connection has had.
+    id: u64,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// The task that the timer wakes, since it was last set.
+    timer_wakes: Option<Waker>,
+}
+
+impl Driver {
+    /// Replaces the connection's current driver, if it has one.
+    pub(super) fn new(shared: SharedConnection) -> Self {
+        let (id, previous) = shared.with(|connection| connection.replace_driver());
+        if let Some(previous) = previous {
+            previous.wake();
+        }
+        Self { shared, id, timer: None, timer_wakes: None }
+    }
+
+    /// Drives the connection until it has nothing to do. Ready when there is nothing left to drive.
+    fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let driven = self.shared.with(|connection| {
+                (connection.driver == self.id)
+                    .then(|| (connection.poll_device(cx, DriveUntil::Idle), connection.deadline()))
+            });
+            let Some((outcome, deadline)) = driven else { return Poll::Ready(()) };
+            if let DriveOutcome::Done = outcome {
+                return Poll::Ready(());
+            }
+            if !self.wait(cx, outcome, deadline) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Registers for the deadline, and for another poll if the outcome is to yield. Returns true if the deadline has
+    /// passed: it was handled, so drive again.
+    fn wait(&mut self, cx: &mut Context<'_>, outcome: DriveOutcome, deadline: Option<Instant>) -> bool {
+        // Deadlines first, so that a busy peer cannot keep us from noticing them.
+        if self.poll_deadline(cx, deadline) {
+            self.shared.with(|connection| connection.handle_timeout());
+            return true;
+        }
+        if let DriveOutcome::Yield = outcome {
+            // To the end of the run queue: ready tasks, timers and sockets come first.
+            cx.waker().wake_by_ref();
+        }
+        false
+    }
+
+    /// Waits for the deadline. Returns whether it has passed. A deadline that moves later, as with every message, does not
+    /// move the timer: it fires early, and is then set again.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>, deadline: Option<Instant>) -> bool {
+        let Some(deadline) = deadline else { return false };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
+            self.timer_wakes = None;
+        }
+        // Cheaper than another poll.
+        if !timer.is_elapsed() && self.timer_wakes.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
+            return false;
+        }
+        loop {
+            // Not counted, so that it keeps the waker although the task may have used up its share.
+            if pin!(unconstrained(timer.as_mut())).poll(cx).is_pending() {
+                self.timer_wakes = Some(cx.waker().clone());
+                return false;
+            }
+            self.timer_wakes = None;
+            if timer.deadline() >= deadline {
+                return true;
+            }
+            timer.as_mut().reset(deadline);
+        }
+    }
+}
+
+/// The background task of a stream.
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.get_mut().drive(cx)
+    }
+}
+
+/// The driver of a [driven](super::Stream::driven) stream. When it is dropped, a background task drives the connection again.
+pub(super) struct OwnersDriver {
+    driver: Driver,
+    runtime: Handle,
+}
+
+impl OwnersDriver {
+    /// Replaces the background task.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub(super) fn new(shared: SharedConnection) -> Self {
+        Self { driver: Driver::new(shared), runtime: Handle::current() }
+    }
+
+    /// Drives the connection until it has nothing to do. When it has ended, the owner's next poll reports that.
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        // The timer needs the runtime, which the caller's thread may not have.
+        let _entered = self.runtime.enter();
+        let _ = self.driver.drive(cx);
+    }
+
+    /// Reads, and drives while there is nothing to read. `Ready(false)` is the end, with its cause.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut dyn BufMut,
+    ) -> (Poll<bool>, Option<CloseCause>) {
+        loop {
+            let (read, outcome, deadline, cause) = self.driver.shared.with(|connection| {
+                let (read, outcome) = connection.poll_read_driving(cx, out);
+                // The deadline matters only to a task that goes to sleep.
+                let deadline = if read.is_pending() { connection.deadline() } else { None };
+                (read, outcome, deadline, connection.close_cause)
+            });
+            if read.is_ready() || !self.driver.wait(cx, outcome, deadline) {
+                return (read, cause);
+            }
+        }
+    }
+}
+
+impl Drop for OwnersDriver {
+    fn drop(&mut self) {
+        if !self.driver.shared.with(|connection| connection.close_cause.is_some()) {
+            self.runtime.spawn(Driver::new(self.driver.shared.clone()));
+        }
+    }
+}
 
 /// What the driver does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stream) enum DriveOutcome {
+pub(super) enum DriveOutcome {
     /// Let other tasks run, then drive again.
     Yield,
     /// Sleep until a wake-up or the deadline.
@@ -25,7 +176,7 @@ pub(in crate::stream) enum DriveOutcome {
 
 /// How far to drive.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::stream) enum DriveUntil {
+pub(super) enum DriveUntil {
     /// Until there is nothing to do.
     Idle,
     /// Stop as soon as data is readable, so that the reader can respond before the queue is armed. The reader flushes
@@ -41,7 +192,7 @@ impl ConnectionState {
     /// Later completions raise the event. The connection manager has had our waker since the round that found none of
     /// its events. (If tokio's cooperative budget is used up, `Pending` comes without keeping the waker, and the task is
     /// polled again.) When this stops at readable data, nothing has parked, and the next call follows.
-    pub(in crate::stream) fn poll_device(&mut self, cx: &mut Context<'_>, until: DriveUntil) -> DriveOutcome {
+    pub(super) fn poll_device(&mut self, cx: &mut Context<'_>, until: DriveUntil) -> DriveOutcome {
         keep_waker(&mut self.wakers.driver, cx);
         let mut news = true;
         for _ in 0..MAX_ROUNDS {
@@ -86,7 +237,7 @@ impl ConnectionState {
     }
 
     /// The deadline of [`poll_timeout`](valkey_rdma_proto::Connection::poll_timeout), which the driver will wait for.
-    pub(in crate::stream) fn deadline(&mut self) -> Option<Instant> {
+    pub(super) fn deadline(&mut self) -> Option<Instant> {
         self.wakers.driver_deadline = self.core.poll_timeout();
         // One beyond the end of the clock never comes.
         self.wakers.driver_deadline.and_then(|deadline| self.epoch.checked_add(deadline.since_origin()))
@@ -94,7 +245,7 @@ impl ConnectionState {
 
     /// The driver's timer has fired. If the deadline has not moved since, nothing came for that long, which may mean that
     /// an event was lost: poll the queue and arm it again.
-    pub(in crate::stream) fn handle_timeout(&mut self) {
+    pub(super) fn handle_timeout(&mut self) {
         let now = self.now();
         if self.core.poll_timeout().is_none_or(|deadline| deadline > now) {
             return;
@@ -112,7 +263,7 @@ impl ConnectionState {
     }
 
     /// Does all the work the core has: consecutive sends leave under one doorbell, receives in one batch.
-    pub(in crate::stream) fn flush_work(&mut self) {
+    pub(super) fn flush_work(&mut self) {
         let epoch = self.epoch;
         let clock = || proto::Instant::from_origin(epoch.elapsed());
         let mut connected = true;

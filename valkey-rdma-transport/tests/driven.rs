@@ -8,27 +8,27 @@ use std::task::{Context, Waker};
 use stream_pair::{bounded, defaults, pair, pattern, polling_modes};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::{Builder, Handle};
-use valkey_rdma_transport::{Config, InlineStream, Stream};
+use valkey_rdma_transport::{Config, Stream};
 
 mod stream_pair;
 
 /// Sends and receives at once, in one task. The rest, the background delivers.
-async fn exchange(stream: InlineStream, mine: &[u8], theirs: &[u8]) -> Stream {
+async fn exchange(stream: Stream, mine: &[u8], theirs: &[u8]) -> Stream {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let mut received = vec![0; theirs.len()];
     let (sent, read) = tokio::join!(writer.write_all(mine), reader.read_exact(&mut received));
     sent.expect("writes");
     read.expect("reads");
     assert!(received == theirs, "bytes differ");
-    reader.unsplit(writer).into_stream()
+    reader.unsplit(writer).resting()
 }
 
 async fn both_ways(config: &Config, len: usize) {
     let (client, server) = pair(config, config).await;
     let (up, down) = (pattern(1, len), pattern(2, len));
     let (asked, sent) = (up.clone(), down.clone());
-    let server = tokio::spawn(async move { exchange(server.into_inline(), &sent, &asked).await });
-    bounded(exchange(client.into_inline(), &up, &down)).await;
+    let server = tokio::spawn(async move { exchange(server.driven(), &sent, &asked).await });
+    bounded(exchange(client.driven(), &up, &down)).await;
     bounded(server).await.expect("the server's side is right");
 }
 
@@ -60,7 +60,7 @@ async fn a_write_that_waits_drives_the_connection_w6() {
         server.read_to_end(&mut received).await.expect("ends");
         assert!(received == expected);
     });
-    let mut client = client.into_inline();
+    let mut client = client.driven();
     bounded(client.write_all(&sent)).await.expect("writes");
     bounded(client.shutdown()).await.expect("everything is acknowledged");
     reading.await.expect("the peer has all of it");
@@ -72,7 +72,7 @@ fn a_write_that_waits_outside_of_a_runtime_drives_within_its_own() {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let config = defaults().rx_size(10_001).send_buffer(1 << 16);
     let (client, server) = runtime.block_on(pair(&config, &config));
-    let mut client = runtime.block_on(async { client.into_inline() });
+    let mut client = runtime.block_on(async { client.driven() });
     let bytes = pattern(3, 100_000);
     let mut cx = Context::from_waker(Waker::noop());
     while Pin::new(&mut client).poll_write(&mut cx, &bytes).is_ready() {}
@@ -85,7 +85,7 @@ async fn nothing_runs_in_the_background_until_it_is_a_stream_again() {
     let (client, mut server) = pair(&defaults(), &defaults()).await;
     let monitor = client.monitor();
     let with_background = tasks();
-    let client = client.into_inline();
+    let client = client.driven();
     bounded(async {
         while tasks() == with_background {
             tokio::task::yield_now().await;
@@ -98,7 +98,7 @@ async fn nothing_runs_in_the_background_until_it_is_a_stream_again() {
     }
     assert_eq!(monitor.stats().protocol.immediates_received, 0);
     // Nobody reads now either, and yet the device's completions are taken.
-    let _client = client.into_stream();
+    let _client = client.resting();
     bounded(async {
         while monitor.stats().protocol.immediates_received == 0 {
             tokio::task::yield_now().await;
@@ -113,7 +113,7 @@ async fn nothing_runs_in_the_background_until_it_is_a_stream_again() {
 async fn one_that_is_dropped_delivers_what_was_written_x1() {
     let config = defaults().rx_size(1000).send_buffer(1 << 16);
     let (client, mut server) = pair(&config, &config).await;
-    let mut client = client.into_inline();
+    let mut client = client.driven();
     let sent = pattern(4, 30_000);
     client.write_all(&sent).await.expect("writes");
     drop(client);
@@ -126,7 +126,7 @@ async fn one_that_is_dropped_delivers_what_was_written_x1() {
 async fn driving_learns_how_long_to_look() {
     let [_, (_, adaptive), _] = polling_modes();
     let (client, mut server) = pair(&adaptive, &adaptive).await;
-    let mut client = client.into_inline();
+    let mut client = client.driven();
     let echo = tokio::spawn(async move {
         while let Ok(byte) = server.read_u8().await {
             server.write_u8(byte).await.expect("writes");
@@ -137,7 +137,7 @@ async fn driving_learns_how_long_to_look() {
         assert_eq!(bounded(client.read_u8()).await.expect("reads"), n);
     }
     // What it slept for came within the 50 ms that this mode's limit is here.
-    assert!(!client.as_ref().stats().spin_budget.is_zero(), "{:?}", client.as_ref().stats());
+    assert!(!client.stats().spin_budget.is_zero(), "{:?}", client.stats());
     drop(client);
     bounded(echo).await.expect("no panic");
 }
@@ -145,7 +145,7 @@ async fn driving_learns_how_long_to_look() {
 #[tokio::test]
 async fn the_peers_end_comes_after_its_last_bytes_x2() {
     let (client, mut server) = pair(&defaults(), &defaults()).await;
-    let mut client = client.into_inline();
+    let mut client = client.driven();
     let mut first = [0; 2];
     let read = tokio::spawn(async move {
         client.read_exact(&mut first).await.expect("reads");
