@@ -31,11 +31,10 @@ version=$(cargo metadata --no-deps --format-version 1 | sed -n 's/.*"name":"valk
 [[ $(git tag --points-at HEAD "v$version") && $VALKEY_RDMA_COMMIT != *-dirty ]] || version=$version~git$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d).${VALKEY_RDMA_COMMIT//-/.}
 export VALKEY_RDMA_COMMIT SOURCE_DATE_EPOCH
 
-# Optimised as the benchmarks are. Function names stay, for backtraces; folders of this machine do not.
+# Programs do not name folders of this machine.
 build() {
-    CARGO_PROFILE_DIST_DEBUG=0 CARGO_PROFILE_DIST_STRIP=debuginfo \
-        RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src= --remap-path-prefix=$top=" \
-        cargo build --quiet --locked --profile dist --target-dir "$target" "$@"
+    RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src= --remap-path-prefix=$top=" \
+        cargo build --quiet --locked --release --target-dir "$target" "$@"
 }
 
 # The gateway alone: built together with the other programs, it would get the emulated device, which they need.
@@ -44,7 +43,7 @@ build_programs() {
     build -p valkey-rdma-gateway --bin valkey-rdma-gateway
     build -p valkey-rdma-benchmark -p valkey-rdma-mock -p valkey-rdma-doctor -p valkey-rdma-conformance --bins
     for program in "${programs[@]}"; do
-        check_glibc "$target/dist/$program"
+        check_glibc "$target/release/$program"
     done
 }
 
@@ -59,8 +58,8 @@ check_glibc() {
 # The C library, as it is under /usr/local.
 c_library() {
     build -p valkey-rdma-c
-    check_glibc "$target/dist/libvalkey_rdma.so"
-    DESTDIR=$1 valkey-rdma-c/install.sh "$target/dist" /usr/local
+    check_glibc "$target/release/libvalkey_rdma.so"
+    DESTDIR=$1 valkey-rdma-c/install.sh "$target/release" /usr/local
     release/third-party.py valkey-rdma-c >"$1/usr/local/share/doc/valkey-rdma-c/THIRD-PARTY.txt"
 }
 
@@ -98,7 +97,7 @@ quietly "building the programs" build_programs
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 chmod 755 "$stage"
-release/stage.sh "$stage" "$target/dist" "${programs[@]}"
+release/stage.sh "$stage" "$target/release" "${programs[@]}"
 archive "valkey-rdma-tools-$version-$arch-linux-gnu" "$stage"
 c=$(mktemp -d)
 trap 'rm -rf "$stage" "$c"' EXIT

@@ -9,7 +9,7 @@
 set -euo pipefail
 subject=$1
 shift
-bin=${VALKEY_RDMA_BIN:-target/release}
+bin=${VALKEY_RDMA_BIN:-target/quick}
 valkey=$VALKEY_RDMA_LAB_DIR/valkey
 report=(--json "$VALKEY_RDMA_LAB_OUT/conformance-$subject.json")
 

@@ -6,6 +6,7 @@
 # usage: tests/lab/doctor.sh LAB DOCTOR [two]      on the host: all of it, in virtual machines; or what needs two machines
 #        doctor.sh alone DOCTOR                    in one: everything that needs one machine
 #        doctor.sh far|near DOCTOR                 in each of two: the cable
+#        doctor.sh device_files|addresses DOCTOR   in one: these parts of `alone`
 #        doctor.sh beside DOCTOR                   in one, alone on the host: figures of perftest beside ours
 # shellcheck disable=SC2317 # Functions are called by name.
 set -uo pipefail
@@ -78,6 +79,58 @@ server() {
     expect 0 "answers over rdma" "$doctor" --url 'rdma://10.0.0.1:6379?gid=1'
     expect 1 "10.0.0.1:6380 refused the connection" "$doctor" --url rdma://10.0.0.1:6380
     # It holds the device, which is removed later.
+    kill "$valkey"
+    wait "$valkey"
+}
+
+# As a container without `--device` has it: the device in /sys, and no device file.
+without_device_files() { unshare -m sh -c 'mount -t tmpfs none /dev/infiniband && exec "$@"' - "$@"; }
+
+as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+
+device_files() {
+    local file
+    echo "== no device files, and no permission"
+    expect 1 "RDMA device rxe0 cannot be used here: /dev/infiniband/rdma_cm is missing; in a container, pass" \
+        without_device_files "$doctor" --url rdma://10.0.0.1:6379
+    expect 1 "/dev/infiniband/rdma_cm is missing" without_device_files "$doctor"
+    for file in /dev/infiniband/rdma_cm /dev/infiniband/uverbs0; do
+        chmod 600 "$file"
+        expect 1 "RDMA device rxe0 cannot be used here: this user may not open $file: Permission denied" \
+            as_nobody "$doctor" --url rdma://10.0.0.1:6379
+        expect 1 "this user may not open $file: Permission denied" as_nobody "$doctor"
+        expect 1 "\`chmod 0666 /dev/infiniband/rdma_cm /dev/infiniband/uverbs*\`" as_nobody "$doctor"
+        # The remedy.
+        chmod 0666 /dev/infiniband/rdma_cm /dev/infiniband/uverbs*
+    done
+}
+
+# The link-local address of d0, without its interface.
+link_local() { ip -6 -brief address show dev d0 scope link | grep -o 'fe80[^/]*'; }
+
+addresses() {
+    local own
+    echo "== a server on another address"
+    ip address add 10.0.0.2/24 dev d0
+    start_valkey "$VALKEY_RDMA_LAB_DIR/valkey/9.1" 10.0.0.1 /tmp/doctor-server.log
+    expect 1 "its server may listen on another address of that host" "$doctor" --url rdma://10.0.0.2:6379
+    expect 1 "RDMA on 10.0.0.1 only, not on 10.0.0.2" "$doctor" --url rdma://10.0.0.2:6379
+    expect 1 "; stop the program that listens there" "$doctor" listen 10.0.0.1:6379
+    kill "$valkey"
+    wait "$valkey"
+    ip address del 10.0.0.2/24 dev d0
+
+    echo "== a link-local address"
+    until_true link_local >/dev/null
+    own=$(link_local)
+    start_valkey "$VALKEY_RDMA_LAB_DIR/valkey/9.1" "$own%d0:6379" /tmp/doctor-server.log --bind "$own%d0"
+    for zone in %d0 %25d0 "%$(cat /sys/class/net/d0/ifindex)"; do
+        expect 0 "answers over rdma" "$doctor" --url "rdma://[$own$zone]:6379"
+    done
+    expect 0 "answers over tcp" "$doctor" --url "valkey://[$own%d0]:6379"
+    # Over RDMA, the kernel finds this machine's own address without the interface.
+    expect 1 "$own is link-local: add the interface that leads to it" "$doctor" --url "valkey://[$own]:6379"
+    expect 1 "no network interface \`d9\`" "$doctor" --url "rdma://[$own%d9]:6379"
     kill "$valkey"
     wait "$valkey"
 }
@@ -266,10 +319,10 @@ near() {
 }
 
 case ${1:-} in
-    alone | far | near | beside)
+    alone | far | near | beside | device_files | addresses)
         doctor=$2
         case $1 in
-            alone) machine; server; fabric; without_device ;;
+            alone) machine; device_files; server; addresses; fabric; without_device ;;
             *) "$1" ;;
         esac
         exit $failed

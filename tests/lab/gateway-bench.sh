@@ -5,12 +5,12 @@
 # usage: tests/lab/gateway-bench.sh LAB [ROUNDS]             on the host
 #        ./dev lab tests/lab/gateway-bench.sh LAB [ROUNDS]   in the lab
 #
-# The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. $VALKEY_RDMA_GATEWAY_CASES lists
+# The gateway is target/quick/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. $VALKEY_RDMA_GATEWAY_CASES lists
 # CLIENTS:PIPELINE:REQUESTS.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
-bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
+bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/quick}")
 [ $# -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 server=$(readlink -f "$1")/valkey/9.1
 rounds=${2:-3}

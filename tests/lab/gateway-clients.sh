@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Unmodified clients through the gateway to a real Valkey: valkey-cli, valkey-benchmark, redis-py and valkey-py (blocking and asyncio),
 # ioredis and iovalkey, hiredis, libvalkey and redis-rs. On the host the gateway reaches the server over TCP; inside the lab, over RDMA. On the
-# host also valkey-glide (Python with asyncio and with threads, Node.js), node-redis, php-redis, ruby-redis, Perl's Redis and lua-redis: what lies
-# between them and the gateway is the same in both places. There too, workers of Celery, RQ, huey, Bull, BullMQ and Sidekiq have to survive
-# restarts of the server, directly and through the gateway. The programs are in gateway-clients/.
+# host also valkey-glide (Python with asyncio and with threads, Node.js), node-redis, php-redis, ruby-redis, Perl's Redis, lua-redis, and what consoles
+# and exporters ask (redis-cli, prometheus-redis-exporter): what lies between them and the gateway is the same in both places. There too, workers
+# of Celery, RQ, huey, Bull, BullMQ and Sidekiq have to survive restarts of the server. The programs are in gateway-clients/.
 #
 # usage: tests/lab/gateway-clients.sh LAB             on the host; fetches the clients into LAB/clients
 #        tests/lab/gateway-clients.sh LAB fetch       on the host; does no more than that
@@ -11,16 +11,16 @@
 #        valkey-rdma-cluster-faults --valkey LAB/valkey/9.1 -- tests/lab/gateway-clients.sh LAB
 #                                                     the same in front of a cluster, which that program starts; two of its primaries
 #                                                     hand over then, and one dies (gateway-clients/failover.py)
-#        ./dev lab tests/lab/cluster.sh target/release 9.1 -- tests/lab/gateway-clients.sh LAB
+#        ./dev lab tests/lab/cluster.sh target/quick 9.1 -- tests/lab/gateway-clients.sh LAB
 #                                                     that in the lab
 #
-# The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. redis-rs is the gateway's
+# The gateway is target/quick/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. redis-rs is the gateway's
 # example redis_rs, in ../debug/examples from there.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
 . "$here/packages.sh"
-bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
+bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/quick}")
 [ $# -eq 1 ] || [ "${2:-}" = fetch ] || { sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lab=$(readlink -f "$1")
 server=$lab/valkey/9.1
@@ -29,7 +29,7 @@ programs=$here/gateway-clients
 # kombu, a part of Celery, needs `packaging` and does not say so.
 python_packages=(redis valkey valkey-glide valkey-glide-sync celery packaging rq huey)
 node_packages=(ioredis iovalkey redis @valkey/valkey-glide bull bullmq)
-debian_packages=(php-cli php-redis ruby-redis ruby-sidekiq libredis-perl lua5.1 lua-redis)
+debian_packages=(php-cli php-redis ruby-redis ruby-sidekiq libredis-perl lua5.1 lua-redis redis-tools prometheus-redis-exporter)
 
 # shellcheck disable=SC2317 # called by way of `quietly`
 fetch() {
@@ -123,6 +123,7 @@ if [ -z "${VALKEY_RDMA_LAB_OUT:-}" ]; then
     check "ruby-redis" ruby "$programs/client.rb" "$socket"
     check "Redis.pm" perl "$programs/client.pl" "$socket"
     check "lua-redis" lua5.1 "$programs/client.lua" "$socket"
+    check "consoles and an exporter" python3 "$programs/consoles.py" "$address" "$server" redis-cli prometheus-redis-exporter
 fi
 # Their queues have keys in many slots, which a cluster refuses.
 if [ -z "${VALKEY_RDMA_LAB_OUT:-}" ] && [ ${#cluster[@]} = 0 ]; then

@@ -4,11 +4,11 @@
 #
 # usage: tests/lab/gateway-idle.sh LAB [CLIENTS]     10000 by default
 #
-# The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN.
+# The gateway is target/quick/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
-bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
+bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/quick}")
 [ $# -ge 1 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 server=$(readlink -f "$1")/valkey/9.1
 clients=${2:-10000}

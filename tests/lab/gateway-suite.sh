@@ -5,14 +5,14 @@
 # usage: tests/lab/gateway-suite.sh LAB [UNIT...]              on the host, after `./dev lab true` has prepared LAB
 #        ./dev lab tests/lab/gateway-suite.sh LAB [UNIT...]    in the lab, once tests/lab/valkey-tests.sh has unpacked the suite
 #
-# The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. $VALKEY_RDMA_GATEWAY_SHARE is the share mode.
+# The gateway is target/quick/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. $VALKEY_RDMA_GATEWAY_SHARE is the share mode.
 #
 # A unit ends early, which is printed, after $VALKEY_RDMA_SUITE_TIMEOUT seconds (240), or when the suite hears of no result for
 # $VALKEY_RDMA_SUITE_PATIENCE seconds (60). A single test may take longer than that on the lab's emulated processors.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
-bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
+bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/quick}")
 [ $# -ge 1 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 suite=$("$here/valkey-tests.sh" "$1" 9.1)
 server=$(dirname "$suite")

@@ -2,11 +2,11 @@
 # To be run inside the lab: real clients against our servers. valkey-cli over TCP and RDMA against the example `counter`, and
 # valkey-benchmark's whole default list over both against the mock. No error is allowed.
 #
-# usage: mock.sh [PROGRAMS]     PROGRAMS is the folder of the workspace's built programs (default: target/release)
+# usage: mock.sh [PROGRAMS]     PROGRAMS is the folder of the workspace's built programs (default: target/quick)
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
-programs=${1:-$here/../../target/release}
+programs=${1:-$here/../../target/quick}
 client=$VALKEY_RDMA_LAB_DIR/valkey/9.1
 address=10.0.0.1
 log=/tmp/mock.log

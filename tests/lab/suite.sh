@@ -12,35 +12,36 @@ shift
 export VALKEY_RDMA_TEST_DEVICE=verbs VALKEY_RDMA_TEST_ADDR=10.0.0.1
 export VALKEY_RDMA_REAL_SERVER=$VALKEY_RDMA_LAB_DIR/valkey/9.1/valkey-server
 
+# real_tests FOLDER EXCEPT: the client's tests in this folder that use a real server, as arguments of the test binary, without those
+# that match EXCEPT.
+# shellcheck disable=SC2317 # called by `timed`
+real_tests() {
+    local names
+    names=$("$here/real_tests.py" "$here/../../valkey-rdma-client/tests/$1") || return
+    printf '%s\n' --exact
+    grep -vE "$2" <<<"$names"
+}
+
 # The client's tests against both real servers, over RDMA. Half a gibibyte takes minutes here. 8.1.1 does not survive it
 # when it ends a connection itself (spec/peers.md): what makes it do that is left out.
 # shellcheck disable=SC2317 # called by `timed`
 real_servers() {
-    local client=$here/client.sh skip skipped=(--skip half_a)
-    # These bring their own servers, and run in `./dev test`.
-    for skip in runtimes:: connections_in_regular_use a_write_on_a_connection_that_the_server_has_closed \
-        a_connection_that_was_moved a_connection_that_the_server_closed the_error_of_a_missing_connection \
-        the_error_for_a_value_that_is_too_long; do
-        skipped+=(--skip "$skip")
-    done
-    "$client" 9.1 "$1" --include-ignored "${skipped[@]}" --test-threads=2 &&
-        "$client" 8.1 "$1" --include-ignored "${skipped[@]}" --skip cache:: --skip come_back --test-threads=2
+    local client=$here/client.sh tests tests_of_8
+    tests=$(real_tests client half_a) && tests_of_8=$(real_tests client 'half_a|^cache::|come_back') || return
+    mapfile -t tests <<<"$tests"
+    mapfile -t tests_of_8 <<<"$tests_of_8"
+    some "$client" 9.1 "$1" --include-ignored --test-threads=2 "${tests[@]}" &&
+        some "$client" 8.1 "$1" --include-ignored --test-threads=2 "${tests_of_8[@]}"
 }
 
 # A cluster of six real servers: the client's tests that take one, then faults under load.
 # shellcheck disable=SC2317 # called by `timed`
 real_clusters() {
-    local line skip skipped=() cluster=$here/cluster.sh
-    # These bring their own mocks, and run in `./dev test`.
-    for skip in failures:: silence:: redirects:: replicas:: ports:: events:: redis_rs:: scale:: \
-        large::{a_large_value,the_node_of,a_dedicated,the_shared,the_time_limit,a_blocking_read} \
-        pipelines::{commands_without,commands_of,commands_whose,writes_go,a_server} \
-        pubsub::{a_shard_channel,a_subscription,subscriptions,the_connection,nodes} \
-        scan::{a_scan_of,scans,a_scan_does,a_scan_that,a_slot,slots}; do
-        skipped+=(--skip "$skip")
-    done
+    local line tests
+    tests=$(real_tests cluster '^$') || return
+    mapfile -t tests <<<"$tests"
     for line in 9.1 8.1; do
-        "$cluster" "$programs" "$line" --load -- "$1" --test-threads=2 "${skipped[@]}" || return
+        some "$here/cluster.sh" "$programs" "$line" --load -- "$1" --test-threads=2 "${tests[@]}" || return
     done
 }
 

@@ -8,9 +8,9 @@
 # Use release binaries: the processor is emulated twice over. The device contract takes two minutes then, and so do the
 # streams, without the test that polls busily, which leaves no time to connect within the deadline. Both are clean.
 #
-#   cargo test --release -p valkey-rdma-transport --test device_contract --test stream --no-run
-#   ./dev lab tests/lab/valgrind.sh target/release/deps/device_contract-...
-#   ./dev lab tests/lab/valgrind.sh target/release/deps/stream-... --skip whatever_the_polling
+#   cargo test --profile quick -p valkey-rdma-transport --test device_contract --test stream --no-run
+#   ./dev lab tests/lab/valgrind.sh target/quick/deps/device_contract-...
+#   ./dev lab tests/lab/valgrind.sh target/quick/deps/stream-... --skip whatever_the_polling
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 test=$1

@@ -1,12 +1,12 @@
 //! Connecting, listening and closing.
 
 use std::error::Error;
-use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use valkey_rdma_client::{Config, Dialer, Endpoint, Transport};
 use valkey_rdma_transport::DeviceKind;
+use valkey_rdma_transport::address;
 use valkey_rdma_transport::blocking::Listener;
 use valkey_rdma_transport::bridge;
 
@@ -43,10 +43,10 @@ pub(crate) fn listen(url: &str) -> Result<Listener, Failure> {
             );
         }
     };
-    let ip = endpoint.host().parse::<IpAddr>().map_err(|_| {
+    let port = if any_port { 0 } else { endpoint.port() };
+    let addr = address::literal(endpoint.host(), port).ok_or_else(|| {
         format!("{:?} is not an IP address: name the one to listen on, or 0.0.0.0", endpoint.host())
-    })?;
-    let addr = SocketAddr::new(ip, if any_port { 0 } else { endpoint.port() });
+    })??;
     Ok(Listener::bind(kind, addr, &endpoint.transport_config())?)
 }
 

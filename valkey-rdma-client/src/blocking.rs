@@ -29,6 +29,8 @@ use crate::resp::{Command, IntoCommand};
 /// the async client elsewhere. It leaves signals to the program's threads.
 ///
 /// A client belongs to the process that connected it. In a child that was forked from that, its calls fail with [`ConnectCause::Forked`].
+/// Only process ids are compared, because each call does this: a descendant that got the id of the process that connected, which is dead,
+/// must not use the client.
 #[derive(Clone)]
 pub struct Client {
     client: crate::Client,

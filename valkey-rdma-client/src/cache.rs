@@ -39,6 +39,9 @@ const WAITING: usize = 1024;
 /// after a later reply on the same connection, because messages are handled before later replies. After a lost
 /// connection, the cache is cleared. An expired key counts as changed when the server removes it.
 ///
+/// A server reports no change for SWAPDB: the cache then keeps the values of the database before, and no client can notice. After
+/// a SWAPDB, connect the cache anew.
+///
 /// A server reports a connection's own writes just *after* the reply to them. To be sure to read your own write,
 /// [`forget`](Self::forget) the key.
 #[derive(Clone, Debug)]

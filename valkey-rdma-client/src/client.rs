@@ -33,6 +33,13 @@ pub(crate) use self::attempt::{Attempt, FailedAttempt};
 /// [connection of their own](Self::stream_reply); blocking commands (BLPOP, XREAD BLOCK) [need
 /// one](Self::blocking_command), and WAIT needs [that of the writes](Self::dedicated).
 ///
+/// # Commands that overtake
+/// SCRIPT KILL, FUNCTION KILL, FUNCTION STATS, SHUTDOWN and CLIENT UNPAUSE never wait behind the commands that they end or describe: the
+/// client sends them on a connection of their own. A busy server is slow to accept one: until its `busy-reply-threshold` has passed (5 s by
+/// default), it answers no client. In a [`pipeline`](Self::pipeline) commands keep their order, so SCRIPT KILL and FUNCTION KILL are refused
+/// there. CLIENT KILL is sent as any command, because it spares the connection that sends it, and so the commands of other tasks.
+/// CLIENT UNBLOCK is too: what it ends has a connection of its own.
+///
 /// # State that tasks share
 /// Commands that would change the connection for other tasks, or break it, are refused ([`Error::Refused`]), and the
 /// error text names the alternative. These are SELECT, AUTH, HELLO with arguments, subscriptions, MONITOR, QUIT,
@@ -51,8 +58,8 @@ pub(crate) use self::attempt::{Attempt, FailedAttempt};
 /// why the client is not connected.
 ///
 /// # Connections beside the shared one
-/// A [blocking command](Self::blocking_command), a [`watch`](Self::watch) with its transaction, and a [streamed
-/// value](Self::stream_reply) have a connection to themselves while they last: 200 such calls at the same time are 200 connections,
+/// A [blocking command](Self::blocking_command), a [`watch`](Self::watch) with its transaction, a [streamed
+/// value](Self::stream_reply) and a [command that overtakes](Self#commands-that-overtake) have a connection to themselves while they last: 200 such calls at the same time are 200 connections,
 /// and over RDMA each pins memory here and at the server. Afterwards the connection waits for the next such call, of whatever kind.
 /// A client keeps all that it used within the last 10 s. It closes the others, except the two that were used last. A call that was dropped,
 /// timed out or lost its connection leaves none. [`dedicated`](Self::dedicated) takes one that waits, too, and never gives it back.
@@ -162,6 +169,9 @@ impl Client {
     pub async fn execute(&self, command: Command) -> Result<Value, Error> {
         if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
+        }
+        if command.overtakes() && self.connector().can_connect() {
+            return Box::pin(self.overtake(command)).await;
         }
         let (sender, reply) = reply_channel();
         let limit = self.config().limit(&command);

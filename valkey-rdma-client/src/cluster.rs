@@ -31,11 +31,14 @@
 //! | FLUSHALL, FLUSHDB, FUNCTION LOAD, PING | all primaries | that of one node, or the first error |
 //! | SCRIPT LOAD, SCRIPT FLUSH, CONFIG SET, ACL SETUSER | all nodes | that of one node, or the first error |
 //! | SCRIPT EXISTS | all primaries | 1 where all nodes say 1 |
-//! | SCRIPT KILL, FUNCTION KILL | all primaries | the first success |
+//! | SCRIPT KILL, FUNCTION KILL | all primaries, on connections of their own | the first success |
 //! | INFO, MEMORY STATS, LATENCY LATEST, RANDOMKEY | all primaries, or all nodes | a map from address to reply |
 //! | SCAN | refused: see [`ClusterClient::scan`] | |
 //! | SHUTDOWN, BGSAVE, DEBUG, most of CLUSTER | refused: see [`ClusterClient::execute_on`] | |
 //! | others, such as PUBLISH, TIME, CONFIG GET | some primary | its reply |
+//!
+//! "All nodes" are those of the client's map, which [`ClusterClient::status`] lists. For some seconds after a node was added, the map may lack it.
+//! If a command succeeds on some nodes and fails on others, the error is [`ClusterError::Partial`](crate::ClusterError::Partial).
 //!
 //! # When something fails
 //! Each node has its own connection, which its own task makes when the first command needs it. So a node that does not

@@ -8,6 +8,7 @@ mod idle_pool;
 mod loading;
 mod located;
 mod locator;
+mod login_reply;
 mod raw;
 mod registry;
 mod tcp;

@@ -115,6 +115,12 @@ impl Client {
         self.checkout().await?.execute(command).await
     }
 
+    /// Sends a command that must not wait behind others on a connection of its own.
+    pub(crate) async fn overtake(&self, command: Command) -> Result<Value, Error> {
+        let command = self.limited(command);
+        self.checkout().await?.execute(command).await
+    }
+
     /// Sets the client's time limit on a command without one.
     pub(crate) fn limited(&self, command: Command) -> Command {
         match self.config().limit(&command) {
@@ -233,11 +239,10 @@ impl Dedicated {
         }
         let client = self.client.clone();
         self.with_connection(limit, async |raw| {
-            raw.outstanding = Outstanding::NOTHING;
             let check = ServerCheck::new(&client, raw);
             tokio::select! {
                 biased;
-                replies = raw.exchange(commands) => replies,
+                replies = raw.exchange_blocking(commands) => replies,
                 cause = check.failed() => Err(cause),
             }
         })
@@ -344,5 +349,7 @@ impl Drop for Dedicated {
     }
 }
 
+#[cfg(test)]
+mod overtaking_tests;
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,7 @@ mod setters;
 mod url;
 
 pub(crate) use self::authority::authority;
+use self::authority::canonical;
 pub use self::error::EndpointError;
 pub use self::rdma_port::RdmaPort;
 pub use self::sentinels::Sentinels;
@@ -46,13 +47,15 @@ impl fmt::Display for Transport {
 
 /// A server to connect to.
 ///
-/// Shape of the URL: `scheme://[user[:password]@]host[:port][/database][?option=value&...]`, with user and password
-/// percent-encoded and IPv6 addresses in brackets.
+/// Shape of the URL: `scheme://[[user]:password@]host[:port][/database][?option=value&...]`, with user, password, host and values
+/// percent-encoded and IPv6 addresses in brackets. A `+` is a plus sign everywhere, not a blank. A link-local address has its interface,
+/// by name or number, behind `%25` as [RFC 6874](https://www.rfc-editor.org/rfc/rfc6874) writes it, or behind `%` as `ping` takes it:
+/// `rdma://[fe80::1%25eth0]:6379`. The interface is looked up when the client connects.
 ///
 /// | part | meaning |
 /// |---|---|
 /// | scheme | `rdma`, `emulated`, or `valkey` and `redis` for TCP; with `+sentinel` behind it, see below |
-/// | user, password | for AUTH; `:password@` alone logs in the default user |
+/// | user, password | for AUTH; `:password@` alone logs in the default user; `user:@` logs in with an empty password |
 /// | port | 6379 unless given |
 /// | database | for SELECT; 0 unless given |
 /// | `protocol=` | `resp3` (default) or `resp2` |
@@ -66,7 +69,7 @@ impl fmt::Display for Transport {
 /// | `rdma_port=` | RDMA port of a node that was announced with its TCP port: `same` (default), `+N`, `N` or `discover`, see [`RdmaPort`]; for clusters, not on TCP |
 ///
 /// # Sentinel
-/// `rdma+sentinel://[user[:password]@]sentinel[:port][,sentinel[:port]...]/service[/database][?option=value&...]` names the primary
+/// `rdma+sentinel://[[user]:password@]sentinel[:port][,sentinel[:port]...]/service[/database][?option=value&...]` names the primary
 /// of a service. [`Client`](crate::Client) asks the Sentinels for its address, over TCP, connects to it, verifies its role,
 /// and follows it after a failover. The port of a Sentinel is 26379 unless given. User and password are those of the servers;
 /// `sentinel_user=` and `sentinel_password=` those of the Sentinels. `rdma_port=` applies as for clusters. The host of such an
@@ -114,14 +117,15 @@ impl Endpoint {
     /// Valid lengths of the receive window in bytes: 64 KiB to 16 MiB.
     ///
     /// Source: spec clause W-2. A Valkey server allocates and pins as much as we announce, and ends when it cannot.
-    pub const RX_SIZES: RangeInclusive<u32> = 65_536..=16_777_216;
+    pub const RX_SIZES: RangeInclusive<u32> = TransportConfig::URL_RX_SIZES;
 
-    /// A server without login, on database 0, with every option at its default.
+    /// A server without login, on database 0, with every option at its default. `host` is a name or an address; an IPv6 address may have
+    /// brackets. Connecting refuses an empty host, and port 0.
     #[must_use]
     pub fn new(transport: Transport, host: impl Into<String>, port: u16) -> Self {
         Self {
             transport,
-            host: host.into(),
+            host: canonical(host.into()),
             port,
             user: None,
             password: None,
@@ -146,7 +150,7 @@ impl Endpoint {
         self.transport
     }
 
-    /// Host name or address, without brackets.
+    /// Host name or address, without brackets. A link-local address has its interface: `fe80::1%eth0`.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
@@ -311,5 +315,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
+#[cfg(test)]
+mod round_trip_tests;
 #[cfg(test)]
 mod tests;

@@ -82,8 +82,12 @@ impl Error {
         match self {
             Self::Server(_) | Self::Unexpected(_) | Self::Aborted(_) => Fate::Answered,
             Self::Lost(LostConnection { may_have_run: true, .. })
-            | Self::TimedOut(TimedOut { may_have_run: true, .. })
-            | Self::Cluster(ClusterError::Partial { .. }) => Fate::MayHaveRun,
+            | Self::TimedOut(TimedOut { may_have_run: true, .. }) => Fate::MayHaveRun,
+            // Other parts ran, or may have.
+            Self::Cluster(ClusterError::Partial { first, .. }) => match first.fate() {
+                Fate::Answered => Fate::Answered,
+                Fate::NotSent | Fate::MayHaveRun => Fate::MayHaveRun,
+            },
             Self::InPipeline(failed) => failed.error.fate(),
             Self::Endpoint(_)
             | Self::Connect(_)
@@ -266,6 +270,10 @@ pub enum LostCause {
     /// The peer sent something other than RESP; later bytes cannot be trusted.
     #[error("the peer broke the protocol: {0}")]
     Protocol(ProtocolError),
+    /// The peer answered a command of the login with what that command does not return: its replies are not those to our commands. A
+    /// server or something between sent a reply too many, or is none that speaks this protocol.
+    #[error("the peer broke the protocol: {0}")]
+    OutOfStep(UnexpectedReply),
     /// The Sentinels, or the nodes of the cluster, report another primary.
     #[error("its server is not the primary any more")]
     Moved,

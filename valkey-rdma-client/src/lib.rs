@@ -84,6 +84,7 @@
 //! | subscriptions | [`Client::subscriber`] |
 //! | WATCH | [`Client::watch`] |
 //! | blocking commands | [`Client::blocking_command`] |
+//! | SCRIPT KILL, FUNCTION KILL, SHUTDOWN and other commands that [overtake](Client#commands-that-overtake) | [`Client::command`], which does it |
 //! | values of many megabytes | [`Client::get_into`], [`Client::stream_reply`], [`Client::stream_argument`] |
 //! | anything else that changes a connection, and has one reply | [`Client::dedicated`] |
 //! | bytes of your own RESP, without a login: MONITOR, replication | [`Dialer`] |

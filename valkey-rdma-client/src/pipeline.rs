@@ -70,7 +70,7 @@ impl Pipeline {
                 CommandClass::Blocks | CommandClass::Waits if self.multi.is_none() => {
                     command.shared_refusal()
                 }
-                _ => command.refusal(),
+                _ => command.refusal_among_others(),
             };
         }
         match command.class() {

@@ -27,6 +27,7 @@ mod task;
 pub use names::Names;
 pub(crate) use outbox::Outbox;
 pub(crate) use request::{SubscriptionRequest, request, unconfirmed};
+pub(crate) use silence::SilenceCheck;
 use task::Task;
 use valkey_rdma_resp::ServerError;
 
@@ -292,16 +293,28 @@ impl Subscriber {
     }
 
     async fn order(&self, kind: Subscription, subscribe: bool, names: impl Names) -> Result<(), Error> {
-        let names = names.into_names();
-        if names.is_empty() {
-            return Ok(());
+        self.request(kind, subscribe, names.into_names()).await
+    }
+
+    /// Changes subscriptions. Events can be taken while the future waits.
+    pub(crate) fn request(
+        &self,
+        kind: Subscription,
+        subscribe: bool,
+        names: Vec<Bytes>,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let (task, shared) = (self.orders.clone(), self.shared.clone());
+        let deadline = self.limit.and_then(Deadline::after);
+        async move {
+            if names.is_empty() {
+                return Ok(());
+            }
+            let late = |deadline| match shared.outage() {
+                Some(why) => why,
+                None => unconfirmed(shared.peer.clone(), deadline),
+            };
+            request(kind, subscribe, vec![(task, names)], deadline, || shared.lost_error(), late).await
         }
-        let (task, deadline) = (self.orders.clone(), self.limit.and_then(Deadline::after));
-        let late = |deadline| match self.shared.outage() {
-            Some(why) => why,
-            None => unconfirmed(self.shared.peer.clone(), deadline),
-        };
-        request(kind, subscribe, vec![(task, names)], deadline, || self.shared.lost_error(), late).await
     }
 }
 

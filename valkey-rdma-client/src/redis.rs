@@ -108,8 +108,13 @@ fn to_redis(value: Value) -> RedisResult<RedisValue> {
         Value::Simple(status) if &status[..] == b"OK" => RedisValue::Okay,
         Value::Simple(status) => RedisValue::SimpleString(text(&status)),
         Value::Bulk(bytes) => RedisValue::BulkString(bytes.into()),
-        Value::Verbatim(bytes) => {
-            RedisValue::VerbatimString { format: VerbatimFormat::Text, text: text(&bytes) }
+        Value::Verbatim { format, text: shown } => {
+            let format = match &format {
+                b"txt" => VerbatimFormat::Text,
+                b"mkd" => VerbatimFormat::Markdown,
+                other => VerbatimFormat::Unknown(text(other)),
+            };
+            RedisValue::VerbatimString { format, text: text(&shown) }
         }
         // The type depends on redis-rs's features, so its own parser decides.
         Value::BigNumber(digits) => redis::parse_redis_value(&[b"(", &digits[..], b"\r\n"].concat())?,
@@ -121,16 +126,26 @@ fn to_redis(value: Value) -> RedisResult<RedisValue> {
         }
         Value::Push(mut items) => {
             let kind = if items.is_empty() { None } else { items.remove(0).into_bytes() };
-            let kind = PushKind::Other(kind.map_or_else(String::new, |kind| text(&kind)));
-            RedisValue::Push { kind, data: all(items)? }
+            RedisValue::Push { kind: push_kind(&kind.unwrap_or_default())?, data: all(items)? }
         }
         Value::Error(error) => error_to_redis(&error)?,
     })
 }
 
-/// Uses redis-rs's own parser, so that error kinds match.
+/// Uses redis-rs's own parser, so that error kinds match: redis-rs has no constructor. In the form with a length, every text passes
+/// unchanged.
 fn error_to_redis(error: &ServerError) -> RedisResult<RedisValue> {
-    redis::parse_redis_value(format!("-{} {}\r\n", error.code, error.message).as_bytes())
+    let text = error.to_string();
+    redis::parse_redis_value(format!("!{}\r\n{text}\r\n", text.len()).as_bytes())
+}
+
+/// The kind of a push message, which redis-rs's own parser knows.
+fn push_kind(name: &[u8]) -> RedisResult<PushKind> {
+    let name = String::from_utf8_lossy(name);
+    match redis::parse_redis_value(format!(">1\r\n${}\r\n{name}\r\n", name.len()).as_bytes())? {
+        RedisValue::Push { kind, .. } => Ok(kind),
+        _ => Ok(PushKind::Other(name.into_owned())),
+    }
 }
 
 /// An error of the kind EXECABORT, which names the command as redis-rs's own does. redis-rs makes that for its own connections only.
@@ -185,6 +200,11 @@ impl From<Error> for RedisError {
                     .into()
             }
             Error::Aborted(AbortedTransaction::Refused { index, error }) => aborted_to_redis(*index, error),
+            Error::Cluster(ClusterError::Partial { first, .. }) if first.server().is_some() => {
+                let code = first.server().map_or("", |error| &error.code);
+                let text = format!("{code} {error}");
+                Error::Server(ServerError::from_reply(text.as_bytes())).into()
+            }
             Error::Cluster(ClusterError::Partial { .. }) => {
                 (ErrorKind::Client, "ran in part", error.to_string()).into()
             }
@@ -194,3 +214,6 @@ impl From<Error> for RedisError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

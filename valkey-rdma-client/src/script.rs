@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::execute::Execute;
 use crate::resp::{Command, ToArg};
 
-/// A Lua script. Its text is sent to the server once; later calls send only its digest.
+/// A Lua script. Its text is sent to the server once; later calls send only its digest. For a user who may not run `SCRIPT LOAD`, each
+/// call sends the text.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -52,6 +53,7 @@ pub struct Script {
 enum Code {
     Text {
         text: Bytes,
+        /// Empty if the server refuses to load scripts.
         digest: Arc<OnceLock<Bytes>>,
     },
     /// The name of a function.
@@ -197,15 +199,23 @@ impl Invocation<'_> {
             None => {
                 let load = Command::new("SCRIPT").arg("LOAD").arg(text).idempotent();
                 let key = self.keys.words().next().unwrap_or_default();
-                let digest: Bytes = client.execute_beside(key, self.limited(load)).await?.try_into()?;
+                let digest = match client.execute_beside(key, self.limited(load)).await {
+                    Ok(digest) => digest.try_into()?,
+                    // The user may not load scripts, but perhaps run them: not asked again.
+                    Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoPerm => Bytes::new(),
+                    Err(error) => return Err(error),
+                };
                 known.get_or_init(|| digest).clone()
             }
         };
+        let with_text = || self.command(if self.script.read_only { "EVAL_RO" } else { "EVAL" }, text);
+        if digest.is_empty() {
+            return client.execute(with_text()).await;
+        }
         match client.execute(self.command(self.name(), &digest)).await {
             // The server does not know the script, so it did not run.
             Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoScript => {
-                let name = if self.script.read_only { "EVAL_RO" } else { "EVAL" };
-                client.execute(self.command(name, text)).await
+                client.execute(with_text()).await
             }
             other => other,
         }

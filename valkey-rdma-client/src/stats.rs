@@ -34,6 +34,8 @@ pub struct ConnectionInfo {
     pub protocol: Protocol,
     /// Why TCP is used although RDMA was tried first (`fallback=tcp`).
     pub fallback: Option<String>,
+    /// False if a replica would redirect reads to its primary: the user may not run `READONLY`.
+    pub(crate) may_read_replica: bool,
 }
 
 impl ConnectionInfo {
@@ -50,6 +52,7 @@ impl ConnectionInfo {
             adaptive_off: None,
             protocol,
             fallback: None,
+            may_read_replica: true,
         }
     }
 }

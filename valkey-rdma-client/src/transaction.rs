@@ -259,7 +259,7 @@ fn results(mut replies: Vec<Reply>) -> Result<Vec<Reply>, Error> {
 }
 
 fn check(command: &Command) -> Result<(), RefusedCommand> {
-    if let Some(refusal) = command.refusal() {
+    if let Some(refusal) = command.refusal_among_others() {
         return Err(refusal);
     }
     match command.class() {

@@ -9,9 +9,9 @@ const LEN: usize = 12 << 20;
 
 async fn accept(listener: &mut Listener) -> Stream {
     let mut stream = listener.accept().await.expect("accepts");
-    // The login ends with the library's version, and is answered as a server does that has nothing to tell.
-    read_until(&mut stream, concat!(env!("CARGO_PKG_VERSION"), "\r\n")).await;
-    stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("writes");
+    // The login ends with a PING, and is answered as a server does that has nothing to tell.
+    read_until(&mut stream, "*2\r\n$4\r\nPING\r\n$11\r\nvalkey-rdma\r\n").await;
+    stream.write_all(b"%1\r\n$5\r\nproto\r\n:3\r\n+OK\r\n+OK\r\n+PONG\r\n").await.expect("writes");
     stream
 }
 

@@ -17,7 +17,7 @@ const REQUEST: &[u8] = b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
 fn serve(mut peer: TcpStream) {
     let mut input = [0; 16 * 1024];
     let _login = peer.read(&mut input).expect("the login");
-    peer.write_all(b"%0\r\n+OK\r\n+OK\r\n").expect("open");
+    peer.write_all(b"%1\r\n$5\r\nproto\r\n:3\r\n+OK\r\n+OK\r\n+PONG\r\n").expect("open");
     let (mut waiting, mut output) = (0, [0; 16 * 1024]);
     while let Ok(len @ 1..) = peer.read(&mut input) {
         waiting += len;

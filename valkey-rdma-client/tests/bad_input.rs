@@ -13,7 +13,7 @@ async fn answered_with(bytes: Vec<u8>) -> (Result<Value, Error>, bool) {
     let server = async {
         let mut received = [0; 512];
         let _login = peer.read(&mut received).await.expect("the login");
-        peer.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
+        peer.write_all(b"%1\r\n$5\r\nproto\r\n:3\r\n+OK\r\n+OK\r\n+PONG\r\n").await.expect("open");
         let _command = peer.read(&mut received).await.expect("the command");
         // The client may end the connection before it has all of it.
         let _written = peer.write_all(&bytes).await;
@@ -52,7 +52,7 @@ async fn a_reply_that_is_not_resp_ends_the_connection() {
 
 #[tokio::test]
 async fn nesting_beyond_reason_ends_the_connection() {
-    let (reply, alive) = answered_with(b"*1\r\n".repeat(10_000)).await;
+    let (reply, alive) = answered_with(b"*1\r\n".repeat(100_000)).await;
     assert!(matches!(protocol_error(reply), ProtocolError::TooDeep { .. }));
     assert!(!alive);
 }

@@ -32,7 +32,7 @@ async fn memory_stays_within_what_the_readme_says() {
         let greet = async {
             let mut hello = [0; 512];
             let _len = peer.read(&mut hello).await.expect("the login");
-            peer.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
+            peer.write_all(b"%1\r\n$5\r\nproto\r\n:3\r\n+OK\r\n+OK\r\n+PONG\r\n").await.expect("open");
             peer
         };
         let (client, peer) = tokio::join!(Client::from_stream(ours, &endpoint), greet);

@@ -25,9 +25,9 @@ async fn take(stream: &mut TcpStream, end: &[u8]) {
 /// Lets a client in.
 async fn accept(listener: &TcpListener) -> TcpStream {
     let (mut stream, _) = listener.accept().await.expect("a client");
-    // PING and two CLIENT SETINFO, the last of which tells the version.
-    take(&mut stream, concat!(env!("CARGO_PKG_VERSION"), "\r\n").as_bytes()).await;
-    stream.write_all(b"+PONG\r\n+OK\r\n+OK\r\n").await.expect("written");
+    // Two CLIENT SETINFO, and a PING with an argument.
+    take(&mut stream, b"$4\r\nPING\r\n$11\r\nvalkey-rdma\r\n").await;
+    stream.write_all(b"+OK\r\n+OK\r\n+PONG\r\n").await.expect("written");
     stream
 }
 

@@ -81,7 +81,7 @@ impl Args {
 pub(crate) enum Command {
     /// Answer checks from other machines, until Ctrl-C
     Listen {
-        /// Address and port of this machine
+        /// Address and port of this machine. A link-local address has its interface: [fe80::1%eth0]:7000
         #[arg(value_name = "ADDR:PORT")]
         addr: String,
 

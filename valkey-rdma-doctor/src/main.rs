@@ -18,7 +18,7 @@ use valkey_rdma_doctor::{Report, Style, probe, server};
 
 use args::{Args, Command};
 use login::Login;
-use valkey_rdma_program::Interrupt;
+use valkey_rdma_program::{Interrupt, shown};
 
 /// Exit status if RDMA cannot work, or a check failed.
 const FAILED: u8 = 1;
@@ -83,6 +83,10 @@ async fn examine(args: &Args) -> ExitCode {
         }
         let report = server::examine(&endpoint).await;
         return show(&report, "server", &server::conclusion(&report, &endpoint), args.json);
+    }
+    if let Some(host) = args.host.as_deref().filter(|host| shown(host) != *host) {
+        complain(&format!("--host: {} is not a host: a server's URL is for --url", shown(host)));
+        return ExitCode::from(REFUSED);
     }
     let root = Root::of_this_machine();
     let probes = probe::this_machine(&root, args.host.as_deref()).await;

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::device::{self, DeviceOptions};
-use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream, TransportError};
+use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream, TransportError, address};
 
 use crate::machine::{HostProbe, Probes, Root, Route, Trial, Tried, addresses_to_try};
 
@@ -104,10 +104,10 @@ fn interfaces() -> Vec<(String, IpAddr)> {
 /// Resolves a host's name, and looks for the way to each of its addresses.
 async fn way_to(name: &str) -> HostProbe {
     let started = Instant::now();
-    let found = tokio::net::lookup_host((name, 0)).await;
+    let found = address::resolve(name, 0).await;
     let took = started.elapsed();
     let routes = found.map_err(|error| error_chain(&error)).map(|addresses| {
-        let mut addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
+        let mut addresses: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
         addresses.sort();
         addresses.dedup();
         addresses.into_iter().map(|to| Route { to, from: source_towards(to) }).collect()

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use futures_util::future::try_join_all;
 use serde_json::json;
 use valkey_rdma_doctor::Style;
 use valkey_rdma_doctor::fabric::{self, Found, Matrix, Options, Service};
-use valkey_rdma_program::{Interrupt, ReservedFile};
+use valkey_rdma_program::{Interrupt, ReservedFile, shown};
+use valkey_rdma_transport::address::{self, AddressError};
 
 use crate::args::CheckArgs;
 use crate::progress::Bar;
@@ -41,7 +42,9 @@ pub(crate) async fn listen(addr: &str, options: &Options, corrupt: bool, interru
 
 /// Checks the fabric to each address in turn.
 pub(crate) async fn check(args: &CheckArgs, interrupt: Interrupt) -> ExitCode {
-    let _reserved = match reserve(args.plot.as_deref()) {
+    let plots: Vec<_> =
+        (0..args.addrs.len()).filter_map(|number| Some(plot_of(args.plot.as_deref()?, number))).collect();
+    let _reserved = match plots.iter().map(|file| reserve(file)).collect::<Result<Vec<_>, _>>() {
         Ok(reserved) => reserved,
         Err(error) => {
             complain(&error);
@@ -75,10 +78,8 @@ pub(crate) async fn check(args: &CheckArgs, interrupt: Interrupt) -> ExitCode {
             }
             print(&fabric::table(&found, Style::of(&io::stdout())));
         }
-        if let Some(file) = &args.plot {
-            // One file for each peer.
-            let file = if number == 0 { file.clone() } else { file.with_extension(format!("{number}.svg")) };
-            if let Err(error) = plot(&found, &file) {
+        if let Some(file) = plots.get(number) {
+            if let Err(error) = plot(&found, file) {
                 complain(&format!("--plot {}: {error}", file.display()));
                 works = false;
             }
@@ -173,11 +174,19 @@ pub(crate) async fn mesh(
     }
 }
 
-/// The address that a text stands for: `10.0.0.1:7000`, `[fd00::1]:7000` or `store:7000`.
+/// The address that a text stands for: `10.0.0.1:7000`, `[fd00::1]:7000`, `[fe80::1%eth0]:7000` or `store:7000`.
 async fn resolve(text: &str) -> Result<SocketAddr, String> {
-    let found = tokio::net::lookup_host(text).await;
-    let mut found = found.map_err(|error| format!("{text:?} is not ADDRESS:PORT or NAME:PORT ({error})"))?;
-    found.next().ok_or_else(|| format!("{text:?} has no address"))
+    if shown(text) != text {
+        return Err(format!("{} is not ADDRESS:PORT or NAME:PORT: a server's URL is for --url", shown(text)));
+    }
+    let found = address::resolve_text(text).await.map_err(|error| match AddressError::within(&error) {
+        Some(AddressError::Form) => format!("{text:?} is not ADDRESS:PORT or NAME:PORT"),
+        Some(error) => error.to_string(),
+        None => format!("{text:?} does not resolve ({error})"),
+    })?;
+    let first = found.first().copied().ok_or_else(|| format!("{text:?} has no address"))?;
+    address::check_interface(first).map_err(|error| error.to_string())?;
+    Ok(first)
 }
 
 /// Draws what was found, if anything was measured.
@@ -188,12 +197,16 @@ fn plot(found: &Found, file: &Path) -> Result<(), String> {
     std::fs::write(file, fabric::draw(found)?).map_err(|error| error.to_string())
 }
 
+/// The file of each peer's plot: FILE.svg, FILE.1.svg, FILE.2.svg.
+fn plot_of(file: &Path, number: usize) -> PathBuf {
+    if number == 0 { file.to_owned() } else { file.with_extension(format!("{number}.svg")) }
+}
+
 /// Makes sure that a plot can be written before anything is measured.
-fn reserve(plot: Option<&Path>) -> Result<Option<ReservedFile>, String> {
-    let Some(file) = plot else { return Ok(None) };
+fn reserve(file: &Path) -> Result<ReservedFile, String> {
     if file.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg")) {
         return Err(format!("--plot draws SVG: {} must end in .svg", file.display()));
     }
     let reserved = ReservedFile::new(file);
-    reserved.map(Some).map_err(|error| format!("--plot: {} cannot be written: {error}", file.display()))
+    reserved.map_err(|error| format!("--plot: {} cannot be written: {error}", file.display()))
 }

@@ -1,20 +1,27 @@
 //! A Valkey server: connects as the client does, step by step, and asks the server what it is.
 
 mod known_bugs;
+mod listener;
 mod observed;
 mod socket;
 mod steps;
 mod version;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use valkey_rdma_client::{Client, Endpoint, Transport, Value};
+use valkey_rdma_transport::address;
 
+use self::listener::RdmaListener;
 pub use self::socket::{examine_socket, socket_conclusion, socket_endpoint};
 use self::steps::{Connected, Steps, cause_of};
 use self::version::Version;
 use crate::report::{Finding, Report, Section};
+
+/// Replaces a longer `timeout=`: 20 days.
+const LONGEST: Duration = Duration::from_secs(20 * 24 * 3600);
 
 /// How long the server may take to answer a question, once it has admitted the client.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -23,14 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub async fn examine(endpoint: &Endpoint) -> Report {
     let mut report = Report::default();
     let mut steps = Steps::new(endpoint);
-    let limit = endpoint.timeout();
-    let connected = match timeout(limit, steps.connect(endpoint)).await {
-        Ok(connected) => connected,
-        Err(_) => {
-            steps.give_up(endpoint, limit);
-            None
-        }
-    };
+    // Clocks cannot represent the longest.
+    let deadline = Instant::now() + endpoint.timeout().min(LONGEST);
+    let connected = steps.connect(endpoint, deadline).await;
     let rdma_failed = connected.is_none() && endpoint.transport() != Transport::Tcp;
     report.push(steps.section);
     if let Some(connected) = connected {
@@ -73,7 +75,7 @@ async fn describe(connected: &Connected, report: &mut Report) {
     };
     section.findings.extend(connected.windows());
     if let Ok(info) = &info {
-        section.push(listener_finding(info));
+        section.push(listener_finding(info, None));
     }
     report.push(section);
     if let Some(version) = version {
@@ -130,14 +132,20 @@ fn version_finding(info: &str, version: Option<Version>) -> Finding {
     }
 }
 
-/// Whether the server listens on RDMA, by its own words: lines such as `listener1:name=rdma,bind=10.0.0.1,port=6379`.
-fn listener_finding(info: &str) -> Finding {
+/// Whether the server listens on RDMA, by its own words: lines such as `listener1:name=rdma,bind=10.0.0.1,port=6379`. `tried`: the
+/// addresses at which RDMA has failed.
+fn listener_finding(info: &str, tried: Option<&[SocketAddr]>) -> Finding {
     let listeners = || {
         let lines = info.lines().filter(|line| line.starts_with("listener"));
         lines.filter_map(|line| line.trim_end().split_once(':').map(|(_, value)| value))
     };
     let rdma: Vec<&str> = listeners().filter(|listener| listener.starts_with("name=rdma")).collect();
     if !rdma.is_empty() {
+        // One that could have answered is enough.
+        let elsewhere = rdma.iter().map(|listener| RdmaListener::of(listener).elsewhere(tried?));
+        if let Some(finding) = elsewhere.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().next()) {
+            return finding;
+        }
         return Finding::ok("rdma listener", rdma.join("; "));
     }
     if listeners().next().is_none() {
@@ -169,7 +177,8 @@ async fn ask_over_tcp(endpoint: &Endpoint) -> Section {
                 section.findings.extend(library_section([], &version).findings);
             } else if let Ok(info) = server_info(&client).await {
                 section.push(version_finding(&info, Version::of_info(&info)));
-                section.push(listener_finding(&info));
+                let addresses = address::resolve(endpoint.host(), endpoint.port()).await.unwrap_or_default();
+                section.push(listener_finding(&info, Some(&addresses)));
             }
             let _ = timeout(PATIENCE, client.close()).await;
         }
@@ -191,19 +200,45 @@ mod tests {
     use crate::report::Verdict;
 
     #[test]
+    fn a_listener_on_another_address_is_compared_with_the_one_used() {
+        let info = |listener: &str| {
+            format!("listener0:name=tcp,bind=*,port=7\r\nlistener1:name=rdma,{listener}\r\n")
+        };
+        let tried = |text: &str| [address::parse(text).expect("an address")];
+        for (listener, used, expected) in [
+            ("bind=10.0.0.1,port=7", "10.0.0.2:7", Some("RDMA on 10.0.0.1 only, not on 10.0.0.2")),
+            ("bind=10.0.0.1,port=7", "[fd00::1]:7", Some("RDMA on 10.0.0.1 only, not on fd00::1")),
+            ("bind=10.0.0.1,bind=fd00::1,port=7", "10.0.0.2:7", Some("RDMA on 10.0.0.1, fd00::1 only")),
+            ("bind=::,port=7", "10.0.0.2:7", Some("RDMA on :: only, not on 10.0.0.2")),
+            ("bind=10.0.0.1,port=8", "10.0.0.1:7", Some("RDMA on port 8, not on 7")),
+            ("bind=10.0.0.1,port=7", "10.0.0.1:7", None),
+            ("bind=*,bind=-::*,port=7", "[fd00::1]:7", None),
+            ("bind=*,port=7", "10.0.0.1:7", None),
+            ("bind=fe80::1%eth0,port=7", "[fe80::1]:7", None),
+            ("bind=store,port=7", "10.0.0.1:7", None),
+            ("port=7", "10.0.0.1:7", None),
+        ] {
+            let finding = listener_finding(&info(listener), Some(&tried(used)));
+            let expected_verdict = if expected.is_some() { Verdict::Warning } else { Verdict::Ok };
+            assert_eq!(finding.verdict, expected_verdict, "{listener}: {finding:?}");
+            assert!(finding.value.contains(expected.unwrap_or("name=rdma")), "{listener}: {finding:?}");
+        }
+    }
+
+    #[test]
     fn an_rdma_listener_is_found_in_info() {
         let info = "# Server\r\nvalkey_version:9.1.2\r\nserver_mode:standalone\r\nlistener0:name=tcp,bind=*,port=6379\r\n";
-        assert_eq!(listener_finding(info).verdict, Verdict::Warning);
+        assert_eq!(listener_finding(info, None).verdict, Verdict::Warning);
         let with = format!("{info}listener1:name=rdma,bind=10.0.0.1,port=6379\r\n");
         assert_eq!(
-            listener_finding(&with),
+            listener_finding(&with, None),
             Finding::ok("rdma listener", "name=rdma,bind=10.0.0.1,port=6379")
         );
         assert_eq!(
             version_finding(info, Version::of_info(info)),
             Finding::ok("version", "Valkey 9.1.2, standalone")
         );
-        assert_eq!(listener_finding("redis_version:6.2.0\r\n").verdict, Verdict::Note);
+        assert_eq!(listener_finding("redis_version:6.2.0\r\n", None).verdict, Verdict::Note);
         assert_eq!(version_finding("redis_version:6.2.0\r\n", None).verdict, Verdict::Warning);
     }
 }

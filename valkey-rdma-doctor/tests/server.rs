@@ -112,6 +112,21 @@ async fn what_emulated_reaches_is_said_where_something_else_listens() {
 }
 
 #[tokio::test]
+async fn an_interface_that_is_missing_or_unknown_is_named() {
+    for (url, expected) in [
+        ("valkey://[fe80::1]:1", "add the interface that leads to it"),
+        ("valkey://[fe80::1%25nosuch0]:1", "no network interface `nosuch0`"),
+        ("rdma://[fe80::1%nosuch0]:1", "no network interface `nosuch0`"),
+    ] {
+        let report = examined(url).await;
+        let (last, _) = *ids(&report, "server").last().expect("a finding");
+        assert!(value(&report, last).contains(expected), "{report:#?}");
+        let finding = report.findings().find(|finding| finding.id == last).expect("a finding");
+        assert!(finding.remedy.is_empty(), "{finding:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_name_that_does_not_resolve_fails_first() {
     let report = examined("valkey://nowhere.invalid").await;
     assert_eq!(ids(&report, "server"), [("resolve", Verdict::Problem)]);

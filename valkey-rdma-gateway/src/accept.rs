@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
+use valkey_rdma_program::error_chain;
 
 use crate::core::Core;
 use crate::last_replies;
@@ -35,12 +36,13 @@ pub(crate) async fn accept(
         let accepted = match accepted {
             Ok(accepted) => accepted,
             Err(error) if error.is_end() => {
+                let error = error_chain(&error);
                 error!(%error, address = %bound.address(), "the listener has ended");
                 return;
             }
             Err(error) => {
                 if let Some(unlogged) = failures.pass(Instant::now()) {
-                    let advice = error.advice();
+                    let (advice, error) = (error.advice(), error_chain(&error));
                     warn!(%error, address = %bound.address(), unlogged, "a client was not accepted{advice}");
                 }
                 // Most likely a shortage: the next accept would fail at once.

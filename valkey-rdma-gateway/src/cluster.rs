@@ -4,6 +4,8 @@
 //! node. It finds the nodes, follows redirections and joins replies. A [`Lane`] keeps the order of one local client.
 
 mod answers;
+mod info;
+mod joined;
 mod lane;
 mod newcomers;
 mod refusal;
@@ -11,11 +13,11 @@ mod scan;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, ClusterEvents, ClusterStatus, NodeStatus};
 use valkey_rdma_client::{ClusterClient, ClusterError, Config, Endpoint, Error, State, Transport};
@@ -27,7 +29,7 @@ pub(crate) use self::refusal::{failure, is_about_nodes, is_refusal};
 use self::scan::Scans;
 use crate::backoff;
 use crate::core::Core;
-use crate::error::{GatewayError, without_login};
+use crate::error::GatewayError;
 use crate::identity::{Identity, Key};
 use crate::login::{RouteLogin, endpoints};
 use crate::metrics::Metrics;
@@ -39,12 +41,14 @@ use crate::sync::lock;
 /// A cluster, and the clients of the library by the login they use.
 pub(crate) struct Cluster {
     seeds: Mutex<Vec<Endpoint>>,
-    members: Mutex<HashMap<Key, Arc<Member>>>,
+    members: Arc<Members>,
     core: Arc<Core>,
     metrics: Arc<Metrics>,
     standing: Arc<Standing>,
     lanes: AtomicU64,
 }
+
+type Members = Mutex<HashMap<Key, Arc<Member>>>;
 
 /// A client of the library, for all local clients with one login and protocol version.
 pub(crate) struct Member {
@@ -61,8 +65,8 @@ pub(crate) struct Member {
     client: Mutex<Option<ClusterClient>>,
     /// One attempt to connect at a time, and how the last one failed.
     attempt: AsyncMutex<Option<(Instant, OpenError)>>,
-    /// Since when no local client uses it.
-    unused: Mutex<Option<Instant>>,
+    /// When the last local client that has left did so.
+    left: Mutex<Instant>,
     scans: Scans,
 }
 
@@ -75,7 +79,7 @@ impl Cluster {
     ) -> Result<Self, GatewayError> {
         let seeds = Mutex::new(seeds(urls, login)?);
         let (metrics, standing) = (server.metrics.clone(), server.standing.clone());
-        Ok(Self { seeds, members: Mutex::default(), core, metrics, standing, lanes: AtomicU64::new(0) })
+        Ok(Self { seeds, members: Arc::default(), core, metrics, standing, lanes: AtomicU64::new(0) })
     }
 
     /// Takes another password for clients that do not log in themselves: their next commands connect with it.
@@ -94,10 +98,12 @@ impl Cluster {
     /// The way of one local client into the cluster. It connects with the first command.
     pub(crate) fn attach(&self, key: Key, identity: &Identity) -> Lane {
         let mut members = lock(&self.members);
-        let start = || Arc::new(self.member(key.clone(), identity));
+        let start = || {
+            let member = Arc::new(self.member(key.clone(), identity));
+            tokio::spawn(close_unused(Arc::downgrade(&self.members), key.clone()));
+            member
+        };
         let member = members.entry(key.clone()).or_insert_with(start).clone();
-        *lock(&member.unused) = None;
-        members.retain(|_, other| Arc::ptr_eq(other, &member) || other.is_kept());
         Lane::new(member, self.lanes.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -136,7 +142,7 @@ impl Cluster {
             standing: self.standing.clone(),
             client: Mutex::default(),
             attempt: AsyncMutex::default(),
-            unused: Mutex::default(),
+            left: Mutex::new(Instant::now()),
             scans: Scans::default(),
         }
     }
@@ -220,11 +226,31 @@ impl Member {
         self.core.refusals.note(command, &self.user);
     }
 
-    fn is_kept(self: &Arc<Self>) -> bool {
-        if Arc::strong_count(self) > 1 {
-            return true;
+    /// A local client leaves.
+    fn note_leaving(&self) {
+        *lock(&self.left) = Instant::now();
+    }
+
+    /// For how long it has to be kept, if no local client comes.
+    fn is_kept_for(self: &Arc<Self>) -> Duration {
+        if Arc::strong_count(self) > 1 { IDLE } else { IDLE.saturating_sub(lock(&self.left).elapsed()) }
+    }
+}
+
+/// Closes the connections of a member that no local client has used for [`IDLE`].
+async fn close_unused(members: Weak<Members>, key: Key) {
+    let mut wait = IDLE;
+    loop {
+        sleep(wait).await;
+        let Some(members) = members.upgrade() else { return };
+        let mut members = lock(&members);
+        let Some(member) = members.get(&key) else { return };
+        wait = member.is_kept_for();
+        if wait.is_zero() {
+            info!(%key, "no client uses the cluster with this login any more");
+            members.remove(&key);
+            return;
         }
-        lock(&self.unused).get_or_insert_with(Instant::now).elapsed() < IDLE
     }
 }
 
@@ -249,7 +275,7 @@ pub(crate) fn transport_of(node: &NodeStatus) -> Option<Transport> {
 /// Reads and checks the URLs of nodes.
 pub(crate) fn seeds(urls: &[String], login: Option<&RouteLogin>) -> Result<Vec<Endpoint>, GatewayError> {
     let seeds = endpoints(urls, login)?;
-    let all = || urls.iter().map(|url| without_login(url)).collect::<Vec<_>>().join(" ");
+    let all = || seeds.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(" ");
     ClusterClient::check(&seeds).map_err(|source| GatewayError::Server { url: all(), source })?;
     Ok(seeds)
 }
@@ -274,5 +300,75 @@ fn open_error(error: &Error) -> OpenError {
 
 const NOT_TEXT: &str =
     "-WRONGPASS the gateway can only pass on users and passwords that are UTF-8 to a cluster\r\n";
-/// How long connections are kept without a local client. They are closed when another client comes after that.
+/// How long connections are kept without a local client.
 const IDLE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::limits::Limits;
+    use crate::services::Services;
+
+    fn cluster() -> (Cluster, Identity) {
+        let urls = ["valkey://127.0.0.1:1".to_owned()];
+        let limits = Limits::default();
+        let server = Server::new(&urls, true, None, &limits, &Services::default()).expect("a URL");
+        let core = Arc::new(Core::new(limits));
+        (Cluster::new(&urls, None, core, &server).expect("a URL"), server.identity())
+    }
+
+    /// Lets the tasks run whose time has come.
+    async fn pass(time: Duration) {
+        advance(time).await;
+        tokio::task::yield_now().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_login_that_no_client_uses_is_closed_although_no_other_client_comes() {
+        let (cluster, identity) = cluster();
+        let count = || lock(&cluster.members).len();
+        let lane = cluster.attach(identity.key(), &identity);
+        tokio::task::yield_now().await;
+        pass(IDLE * 10).await;
+        assert_eq!(count(), 1, "it is in use");
+        pass(IDLE / 2).await;
+        drop(lane);
+        pass(IDLE / 2).await;
+        assert_eq!(count(), 1, "it was in use half a minute ago");
+        pass(IDLE / 2).await;
+        assert_eq!(count(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_login_is_kept_from_the_last_client_that_leaves_on() {
+        let (cluster, identity) = cluster();
+        let count = || lock(&cluster.members).len();
+        let lanes = [(); 2].map(|()| cluster.attach(identity.key(), &identity));
+        tokio::task::yield_now().await;
+        for lane in lanes {
+            pass(IDLE - Duration::from_secs(1)).await;
+            drop(lane);
+        }
+        pass(IDLE - Duration::from_secs(1)).await;
+        let again = cluster.attach(identity.key(), &identity);
+        pass(IDLE * 2).await;
+        assert_eq!(count(), 1, "a client has come back");
+        drop(again);
+        pass(IDLE).await;
+        pass(IDLE).await;
+        assert_eq!(count(), 0);
+        drop(cluster);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_login_goes_with_its_cluster() {
+        let (cluster, identity) = cluster();
+        let (members, lane) = (Arc::downgrade(&cluster.members), cluster.attach(identity.key(), &identity));
+        tokio::task::yield_now().await;
+        drop((cluster, lane));
+        pass(IDLE).await;
+        assert!(members.upgrade().is_none());
+    }
+}

@@ -14,7 +14,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use crate::cluster;
-use crate::error::{GatewayError, without_login};
+use crate::error::{GatewayError, shown_url};
 use crate::limits::Limits;
 use crate::listen::Listen;
 use crate::login::{RouteLogin, read_password};
@@ -50,11 +50,16 @@ pub struct Config {
     #[serde(rename = "route")]
     pub routes: Vec<RouteConfig>,
     /// Where to serve `/metrics` and `/health` over HTTP.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "address")]
     pub metrics: Option<SocketAddr>,
     /// Limits.
     #[serde(default)]
     pub limits: Limits,
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    valkey_rdma_transport::address::parse(&text).map(Some).map_err(D::Error::custom)
 }
 
 /// Listeners, and the server behind them.
@@ -107,10 +112,10 @@ fn addresses<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<Listen>, D::Erro
     }
 }
 
-/// Without the login and the options in the URL.
+/// Without the passwords and the options in the URLs.
 impl fmt::Debug for RouteConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: Vec<_> = self.servers.iter().map(|url| without_login(url)).collect();
+        let servers: Vec<_> = self.servers.iter().map(|url| shown_url(url)).collect();
         let mut shown = f.debug_struct("RouteConfig");
         shown.field("listen", &self.listen).field("servers", &servers).field("cluster", &self.cluster);
         shown.field("user", &self.user).field("password_file", &self.password_file);
@@ -142,7 +147,11 @@ impl RouteConfig {
         // What is wrong with several is said once.
         let mut wrong = BTreeMap::new();
         for (at, url) in self.servers.iter().enumerate() {
-            if let Some(mistake) = refused_by(slice::from_ref(url)) {
+            if let Some(mut mistake) = refused_by(slice::from_ref(url)) {
+                // What may be shown of an invalid URL does not say which it is.
+                if let (GatewayError::Server { url, .. }, 2..) = (&mut mistake, self.servers.len()) {
+                    *url = format!("{url}, number {} of {}", at + 1, self.servers.len());
+                }
                 wrong.entry(mistake.to_string()).or_insert((at, mistake));
             }
         }

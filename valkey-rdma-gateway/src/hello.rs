@@ -61,6 +61,17 @@ pub(crate) fn with_id(reply: &Bytes, id: u64) -> Bytes {
     [before, id.to_string().as_bytes(), &after[rest..]].concat().into()
 }
 
+/// The server's role in its reply to HELLO: `master` or `replica`.
+pub(crate) fn role(reply: &[u8]) -> Option<String> {
+    let at = reply.windows(ROLE.len()).position(|bytes| bytes == ROLE)?;
+    let mut lines = reply[at + ROLE.len()..].split(|&byte| byte == b'\r');
+    // After its length, and a line break.
+    let role = lines.nth(1)?.get(1..)?;
+    Some(role.escape_ascii().to_string())
+}
+
+/// Before the role, in both protocols.
+const ROLE: &[u8] = b"$4\r\nrole\r\n$";
 /// Before the number, in both protocols.
 const ID: &[u8] = b"$2\r\nid\r\n:";
 
@@ -82,6 +93,17 @@ mod tests {
             let found = Options::of(&encode(line.split(' '))).login;
             let found = found.map(|login| (login.user.clone(), login.password.clone()));
             assert_eq!(found, login.map(|(user, password)| (user.into(), password.into())), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_role_is_found() {
+        let reply =
+            |role: &str| format!("%2\r\n$4\r\nrole\r\n${}\r\n{role}\r\n$2\r\nid\r\n:3\r\n", role.len());
+        assert_eq!(role(reply("replica").as_bytes()).as_deref(), Some("replica"));
+        assert_eq!(role(reply("master").as_bytes()).as_deref(), Some("master"));
+        for other in ["", "-NOAUTH\r\n", "+OK\r\n", "%1\r\n$4\r\nrole\r\n$", "%1\r\n$4\r\nrole\r\n:1\r\n"] {
+            assert_eq!(role(other.as_bytes()), None, "{other:?}");
         }
     }
 

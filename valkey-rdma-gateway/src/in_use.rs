@@ -26,5 +26,5 @@ pub(crate) fn explain(
         }
         _ => return GatewayError::Bind { address, source },
     };
-    GatewayError::Bind { address, source: io::Error::new(source.kind(), format!("{source}: {reason}")) }
+    GatewayError::Bind { address, source: io::Error::other(format!("{source}: {reason}")) }
 }

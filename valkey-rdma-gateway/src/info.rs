@@ -12,6 +12,7 @@ use valkey_rdma_client::{ConnectionInfo, Purpose, Transport};
 use crate::cluster::transport_of;
 use crate::core::Core;
 use crate::identity::Key;
+use crate::labels::labels;
 use crate::metrics::{COUNTERS, LATENCIES, Metrics};
 use crate::open_error::one_line;
 use crate::pool::Pool;
@@ -25,7 +26,7 @@ pub(crate) fn section(core: &Core, route: &Route) -> String {
     let mut text = String::from("# Gateway\r\n");
     let mut line = |name: &str, value: &dyn Display| {
         // Writing to a String cannot fail.
-        let _ = write!(text, "{name}:{value}\r\n");
+        let _ = write!(text, "{name}:{}\r\n", one_line(&value.to_string()));
     };
     let (connections, permitted) = route.pool.server.connections();
     line("gateway_version", &env!("CARGO_PKG_VERSION"));
@@ -144,7 +145,7 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
         }
     };
     let plain = |value: f64| [(String::new(), value)];
-    let version = format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
+    let version = labels(&[("version", &env!("CARGO_PKG_VERSION"))]);
     metric("build_info", "gauge", "Always 1; the label is the version of the gateway", &[(version, 1.0)]);
     let help =
         "Local clients that there may be: limits.clients, or as many as the limit of open files allows";
@@ -157,7 +158,7 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
     let services: BTreeMap<_, _> = pools.all().into_iter().map(of_pool).collect();
     for (name, help, counter) in COUNTERS {
         let sample = |(server, metrics): (&String, &Arc<Metrics>)| {
-            (format!("{{server=\"{server}\"}}"), counter(metrics).get() as f64)
+            (labels(&[("server", server)]), counter(metrics).get() as f64)
         };
         let samples: Vec<_> = services.iter().map(sample).collect();
         metric(&format!("{name}_total"), "counter", help, &samples);
@@ -167,11 +168,12 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
         for (server, metrics) in &services {
             let summary = latency(metrics).summary();
             let quantiles = summary.quantiles.map(|(quantile, time)| {
-                (format!("{{server=\"{server}\",quantile=\"{quantile}\"}}"), time.as_secs_f64())
+                (labels(&[("server", server), ("quantile", &quantile)]), time.as_secs_f64())
             });
             samples.extend(quantiles);
-            samples.push((format!("_sum{{server=\"{server}\"}}"), summary.sum.as_secs_f64()));
-            samples.push((format!("_count{{server=\"{server}\"}}"), summary.count as f64));
+            let of_server = labels(&[("server", server)]);
+            samples.push((format!("_sum{of_server}"), summary.sum.as_secs_f64()));
+            samples.push((format!("_count{of_server}"), summary.count as f64));
         }
         metric(&format!("{part}_seconds"), "summary", help, &samples);
     }
@@ -182,35 +184,35 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
     let (mut owed, now) = (BTreeMap::<_, f64>::new(), Instant::now());
     for pool in pools.all() {
         let server = pool.server.label();
-        let labels = format!("{{server=\"{server}\"}}");
+        let of_server = labels(&[("server", &server)]);
         let (present, permitted) = pool.server.connections();
-        *connections.entry(labels.clone()).or_default() += present as f64;
-        *limits.entry(labels.clone()).or_default() += permitted as f64;
+        *connections.entry(of_server.clone()).or_default() += present as f64;
+        *limits.entry(of_server.clone()).or_default() += permitted as f64;
         let (here, bytes) = core.clients.load(&pool.address);
-        *clients.entry(labels.clone()).or_default() += here as f64;
-        *unread.entry(labels.clone()).or_default() += bytes as f64;
-        *former.entry(labels).or_default() += if pools.is_former(&pool) { here as f64 } else { 0.0 };
+        *clients.entry(of_server.clone()).or_default() += here as f64;
+        *unread.entry(of_server.clone()).or_default() += bytes as f64;
+        *former.entry(of_server).or_default() += if pools.is_former(&pool) { here as f64 } else { 0.0 };
         for shared in pool.all_shared() {
             let known = shared.connection();
             if known.is_none() && shared.missed().is_none() {
                 continue;
             }
-            let labels = labels_of(&server, &shared.key, known.as_ref().map(|known| known.info.transport));
+            let name = labels_of(&server, &shared.key, known.as_ref().map(|known| known.info.transport));
             let bytes = known.as_ref().and_then(|known| Some(known.monitor.as_ref()?.stats().pinned_bytes));
-            up.insert(labels.clone(), f64::from(u8::from(known.is_some())));
-            let longest = owed.entry(labels.clone()).or_default();
+            up.insert(name.clone(), f64::from(u8::from(known.is_some())));
+            let longest = owed.entry(name.clone()).or_default();
             *longest = longest.max(shared.owed_for(now).as_secs_f64());
-            *pinned.entry(labels).or_default() += bytes.unwrap_or(0) as f64;
+            *pinned.entry(name).or_default() += bytes.unwrap_or(0) as f64;
         }
         for (key, node) in nodes(&pool) {
             // As in the URLs of the configuration.
             let (scheme, _) = server.split_once("://").unwrap_or_default();
             let address = format_args!("{scheme}://{}", node.address);
             let transport = transport_of(&node);
-            let labels = labels_of(&address, &key, transport);
+            let name = labels_of(&address, &key, transport);
             let stats = node.connections.iter().filter_map(|connection| connection.stats.as_ref());
-            up.insert(labels.clone(), f64::from(u8::from(transport.is_some())));
-            *pinned.entry(labels).or_default() += stats.map(|stats| stats.pinned_bytes as f64).sum::<f64>();
+            up.insert(name.clone(), f64::from(u8::from(transport.is_some())));
+            *pinned.entry(name).or_default() += stats.map(|stats| stats.pinned_bytes as f64).sum::<f64>();
         }
     }
     metric("clients", "gauge", "Local clients", &Vec::from_iter(clients));
@@ -237,7 +239,6 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
 
 /// The labels of a shared connection. Whether it is connected follows from them.
 fn labels_of(server: &dyn Display, key: &Key, transport: Option<Transport>) -> String {
-    let key = key.to_string().replace(['\\', '"'], "?");
     let transport = transport.map_or("none".to_owned(), |transport| transport.to_string());
-    format!("{{server=\"{server}\",key=\"{key}\",transport=\"{transport}\"}}")
+    labels(&[("server", server), ("key", key), ("transport", &transport)])
 }

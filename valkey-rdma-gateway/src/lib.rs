@@ -70,6 +70,7 @@ mod in_flight;
 mod in_use;
 mod inbox;
 mod info;
+mod labels;
 mod last_replies;
 mod limits;
 mod listen;

@@ -24,7 +24,7 @@ pub struct Limits {
     /// that sends a longer one gets an error.
     pub cluster_command_bytes: usize,
     /// Commands of one client that may wait for their replies. Default 1024, at least 1. More are not
-    /// read from the client until replies arrive.
+    /// read from the client until replies arrive. A client with a private connection may send 1 048 576 before it reads.
     pub commands_in_flight: usize,
     /// Bytes of such commands. Default 4 MiB, at least 64 KiB. A client may exceed it by one command.
     pub queued_bytes: usize,
@@ -32,14 +32,15 @@ pub struct Limits {
     /// command at a time; above twice of it, none.
     pub queued_bytes_total: usize,
     /// Bytes of replies, and of messages of a cluster, that a client may leave unread. Default 32 MiB, at least 1 MiB. A client that leaves more unread
-    /// must take 1 MiB in each [`slow_reader_ms`](Self::slow_reader_ms), or is closed; a subscriber of a cluster must be below the limit after that time.
-    /// Others do not wait for it, up to [`unread_bytes_total`](Self::unread_bytes_total). Clients with a private connection, and other clients of a cluster, are not closed: the server waits for them.
+    /// must take 1 MiB in each [`slow_reader_ms`](Self::slow_reader_ms), or send something, or it is closed. In front of a cluster, one with a transaction or
+    /// watched keys must take 1 MiB, and a subscriber must be below the limit after that time. Others do not wait for it, up to
+    /// [`unread_bytes_total`](Self::unread_bytes_total). Clients with a private connection are not closed: the server keeps their replies.
     pub unread_bytes: usize,
     /// The same for all clients together. Default 1 GiB. Above it, a shared connection is not read while the client whose turn it is has more than
-    /// 1 MiB unread. After [`slow_reader_ms`](Self::slow_reader_ms) such a client is closed; one in front of a cluster at once.
+    /// 1 MiB unread. After [`slow_reader_ms`](Self::slow_reader_ms) such a client is closed; a subscriber of a cluster at once.
     /// Clients with less unread are not slowed: all together may leave 1 MiB for each client unread, if that is more.
     pub unread_bytes_total: usize,
-    /// The time in which a client above [`unread_bytes`](Self::unread_bytes) must take 1 MiB, in milliseconds. Default 1000.
+    /// The time in which a client above [`unread_bytes`](Self::unread_bytes) must take 1 MiB or send something, in milliseconds. Default 1000.
     pub slow_reader_ms: u64,
     /// How long commands wait for a connection, in milliseconds. Default 10 000, at least 100: longer than it takes to connect. Then
     /// their clients are closed. Until then a command may run, even if its client has given up on it and stays connected: set this below the time
@@ -102,8 +103,8 @@ impl Limits {
         texts.collect()
     }
 
-    /// Whether a client with `unread` bytes takes up too much, because all together have `total`. In front of a cluster it is closed at once.
-    /// A shared connection is not read until the client has less, and after [`slow_reader_ms`](Self::slow_reader_ms) the client is closed.
+    /// Whether a client with `unread` bytes takes up too much, because all together have `total`.
+    /// A subscriber of a cluster is closed at once. A shared connection is not read until the client has less, and after [`slow_reader_ms`](Self::slow_reader_ms) the client is closed.
     pub(crate) fn exceeds_total(&self, unread: usize, total: usize) -> bool {
         unread > MUCH && total > self.unread_bytes_total
     }

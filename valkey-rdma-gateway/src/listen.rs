@@ -13,14 +13,16 @@ use rustix::process::geteuid;
 use serde::Deserialize;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, UnixListener};
+use valkey_rdma_program::shown;
+use valkey_rdma_transport::address::{self, AddressError};
 use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener, TransportError};
 
 use crate::activation::Activation;
-use crate::error::{GatewayError, without_login};
+use crate::error::GatewayError;
 use crate::socket_file::SocketFile;
 
 /// An address that local clients connect to: `unix:PATH`, `tcp:ADDR:PORT` or `rdma:ADDR:PORT`. With cargo feature `emulated` also
-/// `emulated:ADDR:PORT`.
+/// `emulated:ADDR:PORT`. A link-local IPv6 address has its interface, as in `tcp:[fe80::1%eth0]:6379`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 #[non_exhaustive]
@@ -39,9 +41,14 @@ impl FromStr for Listen {
     type Err = GatewayError;
 
     fn from_str(text: &str) -> Result<Self, GatewayError> {
-        let bad = || GatewayError::BadListen { text: without_login(text).to_owned() };
+        let bad = || GatewayError::BadListen { text: shown(text).into_owned() };
         let (kind, address) = text.split_once(':').ok_or_else(bad)?;
-        let socket = || address.parse::<SocketAddr>().map_err(|_| bad());
+        let socket = || {
+            address::parse(address).map_err(|error| match error {
+                AddressError::Form => bad(),
+                error => GatewayError::Address { text: shown(text).into_owned(), source: error },
+            })
+        };
         match kind {
             "unix" if !address.is_empty() => Ok(Self::Unix(address.into())),
             "tcp" => socket().map(Self::Tcp),
@@ -249,6 +256,8 @@ mod tests {
         for text in ["unix:/run/valkey.sock", "tcp:127.0.0.1:6379", "rdma:[fd00::1]:6379"] {
             assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
         }
+        let zone = "tcp:[fe80::1%nosuch0]:6379".parse::<Listen>().unwrap_err().to_string();
+        assert!(zone.contains("no network interface `nosuch0`"), "{zone}");
         for text in ["", "unix:", "tcp:6379", "tcp:localhost:1", "udp:1.2.3.4:5", "/run/valkey.sock"] {
             let error = text.parse::<Listen>().unwrap_err().to_string();
             assert!(error.contains("unix:PATH"), "{error}");

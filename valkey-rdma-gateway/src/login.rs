@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use valkey_rdma_client::{Endpoint, Error};
 use valkey_rdma_program::password_in_file;
 
-use crate::error::{GatewayError, without_login};
+use crate::error::{GatewayError, shown_url};
 
 /// User and password of a route, beside the URLs of its servers.
 #[derive(Clone)]
@@ -38,12 +38,10 @@ impl fmt::Debug for RouteLogin {
 pub(crate) fn endpoints(urls: &[String], login: Option<&RouteLogin>) -> Result<Vec<Endpoint>, GatewayError> {
     let endpoint = |url: &String| {
         let parsed = url.parse::<Endpoint>().map_err(Error::from);
-        let endpoint =
-            parsed.map_err(|source| GatewayError::Server { url: without_login(url).to_owned(), source })?;
+        let endpoint = parsed.map_err(|source| GatewayError::Server { url: shown_url(url), source })?;
         match login {
             Some(_) if endpoint.password().is_some() => Err(GatewayError::Config(format!(
-                "server \"{}\" has a login in its URL, and there is a password_file: leave out one of them",
-                without_login(url)
+                "server \"{endpoint}\" has a login in its URL, and there is a password_file: leave out one of them",
             ))),
             Some(login) => Ok(login.apply(endpoint)),
             None => Ok(endpoint),

@@ -107,18 +107,39 @@ impl CommandReader {
         &self.input[self.begin..self.scanned]
     }
 
-    /// Whether more than `most` bytes of the current command were received, and its name with them. A name that is itself too long for
-    /// any command makes the input [fail](Self::scan).
-    pub(crate) fn is_long(&mut self, most: usize) -> bool {
-        let len = self.input.len() - self.begin;
+    /// Whether the current command, which is not complete, will have more than `most` bytes, and its name has arrived. What it has
+    /// announced counts as what has arrived: a server looks at the announced length, too, and does not wait for the bytes.
+    ///
+    /// A name that is itself too long for any command makes the input [fail](Self::scan).
+    pub(crate) fn is_long(&mut self, most: usize) -> Result<bool, CommandError> {
         if self.is_held {
-            return false;
+            return Ok(false);
         }
-        let has_name = words(self.current()).next().is_some();
-        if !has_name && len > most.max(MOST_NAME) {
-            self.failed.get_or_insert(CommandError::InvalidBulkLen);
+        if words(self.current()).next().is_some() {
+            return Ok(self.expected() > most);
         }
-        has_name && len > most
+        let name = self.at_least(self.scanner.word_lacks());
+        if name > most.max(MOST_NAME) { Err(self.fail()) } else { Ok(false) }
+    }
+
+    /// Bytes that the current command has at least: those that have arrived, and those that it has announced.
+    pub(crate) fn expected(&self) -> usize {
+        self.at_least(self.scanner.lacks())
+    }
+
+    fn at_least(&self, lacking: u64) -> usize {
+        let announced = self.scanned.saturating_add(usize::try_from(lacking).unwrap_or(usize::MAX));
+        self.input.len().max(announced) - self.begin
+    }
+
+    /// Fails if the word that has begun is longer than any that a server takes by default.
+    pub(crate) fn check_word(&mut self) -> Result<(), CommandError> {
+        if self.scanner.word_lacks() > MOST_WORD { Err(self.fail()) } else { Ok(()) }
+    }
+
+    /// Ends the input: a word of it is too long.
+    fn fail(&mut self) -> CommandError {
+        self.failed.get_or_insert(CommandError::InvalidBulkLen).clone()
     }
 
     /// Adds the current command to the batch.
@@ -163,6 +184,8 @@ impl CommandReader {
 
 /// A name that has not ended within this many bytes is none. An inline command may be that long.
 const MOST_NAME: usize = 128 * 1024;
+/// Valkey's default of `proto-max-bulk-len`.
+const MOST_WORD: u64 = 512 << 20;
 /// Room for the first read, and about what an idle client costs.
 const ROOM: usize = 4 * 1024;
 const MOST_ROOM: usize = 256 * 1024;

@@ -2,6 +2,7 @@
 
 mod exchange;
 mod ready;
+mod returns;
 
 use std::sync::{Arc, Mutex};
 
@@ -13,9 +14,11 @@ use valkey_rdma_resp::{Protocol, words};
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
 use self::exchange::exchange;
+use self::returns::{Returns, id};
 use crate::admission::Admission;
 use crate::descriptors;
-use crate::error::{GatewayError, without_login};
+use crate::error::{GatewayError, shown_url};
+use crate::hello;
 use crate::identity::{Identity, Key, Login};
 use crate::limits::Limits;
 use crate::login::{RouteLogin, endpoints};
@@ -24,7 +27,7 @@ use crate::open_error::OpenError;
 use crate::services::Services;
 use crate::standing::Standing;
 use crate::sync::lock;
-use crate::words::{encode, number};
+use crate::words::encode;
 
 /// A server, and how many connections to it there may be.
 pub(crate) struct Server {
@@ -67,7 +70,7 @@ impl Server {
         let endpoints = endpoints(urls, login)?;
         let dialers = endpoints.into_iter().zip(urls).map(|(endpoint, url)| {
             Dialer::following(endpoint, &Config::default())
-                .map_err(|source| GatewayError::Server { url: without_login(url).to_owned(), source })
+                .map_err(|source| GatewayError::Server { url: shown_url(url), source })
         });
         let dialers = dialers.collect::<Result<Vec<_>, _>>()?;
         let missing = || GatewayError::Config("a route needs the URL of a server".to_owned());
@@ -254,6 +257,10 @@ impl Server {
         let dialed = dialer.dial().await;
         let mut stream = dialed.map_err(|error| OpenError::Unreachable(format!("{error:#}")))?;
         let id = if *key == Key::Checker {
+            // It does not log in. So that its replies are in step, it asks something, unless that is what it is for.
+            if !asks {
+                self.unready(dialer.endpoint(), &mut stream).await?;
+            }
             0
         } else {
             self.log_in(dialer.endpoint(), &mut stream, identity, name).await?
@@ -287,15 +294,12 @@ impl Server {
         identity: &Identity,
         name: Option<&str>,
     ) -> Result<u64, OpenError> {
-        let (mut commands, required) = self.login_commands(identity, name);
-        let mut expected = required + EXTRA;
-        if endpoint.sentinels().is_some() {
-            // What the Sentinels report may be old.
-            commands.extend_from_slice(&encode(["ROLE"]));
-            expected += 1;
-        }
+        let is_located = endpoint.sentinels().is_some();
+        // What the Sentinels report may be old. The reply to HELLO says the role too, and every user may run HELLO.
+        let asks_role = is_located && identity.protocol == Protocol::Resp2;
+        let (commands, returns) = self.login_commands(identity, name, asks_role);
         let limit = self.endpoint().timeout();
-        let exchange = exchange(stream, &commands, expected);
+        let exchange = exchange(stream, &commands, returns.len());
         let replies = match timeout(limit, exchange).await {
             Ok(Ok(replies)) => replies,
             Ok(Err(error)) => return Err(OpenError::Unreachable(format!("{endpoint}: {error:#}"))),
@@ -304,33 +308,48 @@ impl Server {
                 return Err(OpenError::Unreachable(text));
             }
         };
-        if let Some(role) = replies.get(required + EXTRA).and_then(|reply| other_role(reply)) {
-            let peer = stream.info().peer.map(|peer| format!(" {peer}")).unwrap_or_default();
-            let text = format!("{endpoint}: the Sentinels report{peer}, whose role is {role}");
-            return Err(OpenError::Unreachable(text));
-        }
-        let is_closed = replies.len() < expected;
-        for (at, reply) in replies.iter().enumerate() {
-            let is_fatal = at < required || is_closed || reply.starts_with(b"-NOAUTH");
+        let is_closed = replies.len() < returns.len();
+        for (returns, reply) in returns.iter().zip(&replies) {
+            let is_fatal = returns.is_required() || is_closed || reply.starts_with(b"-NOAUTH");
             if reply.starts_with(b"-") && is_fatal {
                 return Err(OpenError::of_login(reply));
             }
+            returns.check(reply).map_err(|text| OpenError::Unreachable(format!("{endpoint}: {text}")))?;
+            let role = match returns {
+                Returns::Role => role(reply),
+                Returns::Hello => hello::role(reply),
+                _ => None,
+            };
+            if let Some(role) = role.filter(|role| is_located && role != "master") {
+                let peer = stream.info().peer.map(|peer| format!(" {peer}")).unwrap_or_default();
+                let text = format!("{endpoint}: the Sentinels report{peer}, whose role is {role}");
+                return Err(OpenError::Unreachable(text));
+            }
         }
-        if let (Some(pong), Some(_)) = (replies.get(required + EXTRA - 1), name) {
+        let pong =
+            returns.iter().position(|returns| *returns == Returns::Pong).and_then(|at| replies.get(at));
+        if let (Some(pong), Some(_)) = (pong, name) {
             self.until_loaded(endpoint, stream, pong.clone()).await?;
         }
         stream.confirm_primary();
-        let id = replies.get(required).and_then(|reply| number(reply.get(1..reply.len() - 2)?));
-        Ok(id.unwrap_or(0))
+        Ok(replies.last().and_then(|reply| id(reply)).unwrap_or(0))
     }
 
-    /// The commands of a login, of which the first few must succeed: their number.
-    fn login_commands(&self, identity: &Identity, name: Option<&str>) -> (Vec<u8>, usize) {
-        let mut commands = Vec::new();
-        let mut required = 0;
-        let mut require = |words: &[&[u8]]| {
+    /// The commands of a login, and what each returns.
+    fn login_commands(
+        &self,
+        identity: &Identity,
+        name: Option<&str>,
+        asks_role: bool,
+    ) -> (Vec<u8>, Vec<Returns>) {
+        let (mut commands, mut returns) = (Vec::new(), Vec::new());
+        let mut say = |words: &[&[u8]], reply: Returns| {
             commands.extend_from_slice(&encode(words));
-            required += 1;
+            returns.push(reply);
+        };
+        let mut require = |words: &[&[u8]]| {
+            let is_hello = words.first() == Some(&&b"HELLO"[..]);
+            say(words, if is_hello { Returns::Hello } else { Returns::Required });
         };
         let database = identity.database.to_string();
         let password = lock(&self.password).clone();
@@ -356,11 +375,15 @@ impl Server {
         if identity.database != 0 && !identity.selects_first() {
             require(&[b"SELECT", database.as_bytes()]);
         }
-        // EXTRA commands, which old servers or strict users may refuse.
-        commands.extend_from_slice(&encode(["CLIENT", "ID"]));
-        commands.extend_from_slice(&encode(["CLIENT", "SETNAME", name.unwrap_or_default()]));
-        commands.extend_from_slice(&encode(["PING"]));
-        (commands, required)
+        // Old servers or strict users may refuse the rest.
+        say(&[b"CLIENT", b"SETNAME", name.unwrap_or_default().as_bytes()], Returns::Name);
+        say(&[b"PING"], Returns::Pong);
+        if asks_role {
+            say(&[b"ROLE"], Returns::Role);
+        }
+        // At the end: nothing else returns an integer, so this reply shows that the others were in step.
+        say(&[b"CLIENT", b"ID"], Returns::Id);
+        (commands, returns)
     }
 
     /// User and password of a login, or of the server's user.
@@ -391,11 +414,7 @@ fn reserved(permitted: usize) -> usize {
     if permitted < 4 { 0 } else { (permitted / 8).clamp(1, 16) }
 }
 
-/// The role in a reply to ROLE, if it is not that of a primary. A user may not be allowed to ask: then Sentinel is trusted.
-fn other_role(reply: &[u8]) -> Option<String> {
-    let mut words = words(reply);
-    words.next().filter(|role| *role != b"master").map(|role| role.escape_ascii().to_string())
+/// The role in a reply to ROLE. A user may not be allowed to ask: then Sentinel is trusted.
+fn role(reply: &[u8]) -> Option<String> {
+    words(reply).next().map(|role| role.escape_ascii().to_string())
 }
-
-/// Commands of a login that may fail.
-const EXTRA: usize = 3;

@@ -172,13 +172,9 @@ impl Session {
                 Poll::Ready(Ok(())) if found.more => continue,
                 _ => {}
             }
-            // Only replies on a connection that is shared are taken from the server before the client takes them.
-            if let Attached::Server(_) = self.shared
-                && self
-                    .slow_reader
-                    .poll_too_slow(cx, self.client.inbox.unread(), &self.core.limits())
-                    .is_ready()
-            {
+            // Those of the gateway itself are not in the inbox.
+            let unread = self.client.inbox.unread().max(self.out.remaining());
+            if self.slow_reader.poll_too_slow(cx, unread, &self.core.limits()).is_ready() {
                 return Poll::Ready(SharedStep::End(End::TooSlow));
             }
             let is_quiet = |outstanding: u32| outstanding == 0 && !found.more;
@@ -187,9 +183,7 @@ impl Session {
                 let done = is_quiet(found.outstanding) && !self.out.has_remaining();
                 return if done { Poll::Ready(SharedStep::End(End::Stopped)) } else { Poll::Pending };
             }
-            if self.out.remaining() > UNREAD {
-                return Poll::Pending;
-            }
+            ready!(self.slow_reader.poll_more(cx, self.out.remaining()));
             if found.pinned && !self.eof {
                 return if is_quiet(found.outstanding) {
                     Poll::Ready(SharedStep::Target)
@@ -234,7 +228,7 @@ impl Session {
                 self.eof = true;
                 self.client.inbox.leave();
             }
-            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Ok(_)) => self.slow_reader.sent(),
             Poll::Ready(Err(_)) => return Poll::Ready(Err(Closed)),
         }
         Poll::Ready(Ok(()))
@@ -337,7 +331,5 @@ impl Session {
     }
 }
 
-/// Replies that wait in a session before no more commands are read.
-const UNREAD: usize = 1 << 20;
 /// Slices of one write.
 const SLICES: usize = 16;

@@ -20,11 +20,13 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use valkey_rdma_client::ConnectionInfo;
+use valkey_rdma_resp::words;
 use valkey_rdma_transport::Monitor;
 
 use self::driver::{Driver, Ended};
 use self::queue::Queue;
 use crate::backoff;
+use crate::class::is;
 use crate::core::Core;
 use crate::identity::{Identity, Key};
 use crate::inbox::{End, Inbox};
@@ -138,11 +140,18 @@ impl Shared {
         if queue.is_closed() {
             return inbox.end(End::Lost);
         }
-        let task = queue.push(inbox, bytes, commands, now);
+        let task = queue.push(inbox, bytes, commands, now, self.must_be_alone(inbox, bytes));
         drop(queue);
         if let Some(task) = task {
             task.wake();
         }
+    }
+
+    /// Whether a command has no others beside it. Valkey 8.1.1 does not answer a wrong `AUTH` while an earlier reply waits in it to be sent
+    /// (`addAuthErrReply` of `src/acl.c`): the replies behind it would go to the wrong clients.
+    fn must_be_alone(&self, inbox: &Inbox, bytes: &[u8]) -> bool {
+        let is_login = || words(bytes).next().is_some_and(|name| is(name, "AUTH"));
+        self.key == Key::Checker || inbox.is_of_gateway() && is_login()
     }
 
     /// Whether a client without a command in flight should ask the pool for another connection.

@@ -50,6 +50,50 @@ fn a_wrong_flag_is_refused_in_one_line() {
     assert_eq!(text, "error: unexpected argument '--nosuch' found; see --help\n");
 }
 
+/// Before, an address of the emulated device, or of an RDMA device, was refused without a reason.
+#[test]
+fn an_address_that_it_cannot_listen_on_comes_with_the_reason_and_what_to_do() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    let socket = socket_path();
+    let unix = format!("unix:{}", socket.display());
+    for (args, status, parts) in [
+        (
+            ["--listen", &format!("emulated:{taken}")],
+            1,
+            ["Address already in use", "stop the program that listens there"],
+        ),
+        (
+            ["--listen", &format!("tcp:{taken}")],
+            1,
+            ["Address already in use", "stop the program that listens there"],
+        ),
+        (
+            ["--metrics", &taken.to_string()],
+            1,
+            ["Address already in use", "stop the program that listens there"],
+        ),
+        (["--listen", "tcp:203.0.113.1:1"], 1, ["Cannot assign requested address", "`ip address`"]),
+        (["--listen", "tcp:[fe80::1]:6379"], 1, ["Invalid argument", "as in fe80::1%eth0"]),
+        (
+            ["--listen", "emulated:[fe80::1%nosuch0]:1"],
+            2,
+            ["cannot listen", "no network interface `nosuch0`"],
+        ),
+        (["--metrics", "[fe80::1%nosuch0]:1"], 2, ["--metrics", "no network interface `nosuch0`"]),
+    ] {
+        let listen = if args[0] == "--metrics" { vec!["--listen", &unix] } else { vec![] };
+        let refused =
+            program(&args).args(listen).args(["--server", "valkey://127.0.0.1:1"]).output().unwrap();
+        let text = String::from_utf8_lossy(&refused.stderr);
+        let errors: Vec<&str> = text.lines().filter(|line| line.starts_with("error: ")).collect();
+        assert_eq!((refused.status.code(), errors.len()), (Some(status), 1), "{args:?}: {text}");
+        for part in parts {
+            assert!(errors[0].contains(part), "{args:?}: {text}");
+        }
+    }
+}
+
 // The mock must answer while the test waits for the program.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_checks_reloads_reports_and_stops() {

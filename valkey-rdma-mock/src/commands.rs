@@ -179,7 +179,8 @@ enum Admitted {
 /// Checks everything that can refuse a command before it runs.
 fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failure> {
     let Some(entry) = Entry::find(command.name()) else {
-        return Err(command.unknown().into());
+        let prepared = prepared_for_unknown(context, command);
+        return prepared.map(Admitted::Answered).ok_or_else(|| command.unknown().into());
     };
     if !entry.takes(command) {
         return Err(Failure::wrong_arity(entry.name));
@@ -214,6 +215,16 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
         return Ok(Admitted::Queued);
     }
     Ok(Admitted::Run(entry))
+}
+
+/// The reply that a test has prepared for a command of a node that the mock does not know, by its name or with its subcommand.
+fn prepared_for_unknown(context: &Context<'_>, command: &Command) -> Option<Reply> {
+    let member = context.state.member.as_ref()?;
+    let name = lowercase(command.name());
+    let with_subcommand =
+        command.args().first().map(|first| format!("{}|{}", name.as_str(), lowercase(first).as_str()));
+    let names = with_subcommand.into_iter().chain([name.as_str().to_owned()]);
+    names.into_iter().find_map(|name| member.behaviour.called(&name, false))
 }
 
 /// What Valkey refuses between `MULTI` and `EXEC`.

@@ -44,7 +44,8 @@ use valkey_rdma_server::{Handler, Peer, Protocol, Transport};
 /// - `CLIENT LIST` and `INFO` have only the fields that have a meaning here. `COMMAND INFO` reports arity, keys, and whether a
 ///   command reads or writes.
 /// - `DEBUG SLEEP` is always enabled and takes at most an hour. There is one user, `default`. Of the settings only
-///   `requirepass` and `proto-max-bulk-len` have an effect. Memory is not limited.
+///   `requirepass` and `proto-max-bulk-len` have an effect. The latter limits the strings that commands build; for arguments there is
+///   [`Limits::max_argument_len`](crate::Limits::max_argument_len). Memory is not limited.
 /// - `XINFO STREAM` reports the radix tree of a stream of at most 100 entries and 4096 bytes, even if the stream is larger.
 ///   `XINFO STREAM key FULL`, `XINFO GROUPS` and `XINFO CONSUMERS` fail.
 /// - Expired keys are removed when the next command runs. Their invalidations are sent then.

@@ -401,3 +401,48 @@ async fn a_server_that_stops_unblocks_its_waiting_clients() {
     drop((wires, observer));
     tokio::time::timeout(std::time::Duration::from_secs(30), shutdown).await.expect("it stops").unwrap();
 }
+
+/// The replies of Valkey 9.1.2. `valkey-rdma-resp/tests/as_valkey.txt` has many more.
+#[tokio::test]
+async fn what_is_not_a_command_is_refused_with_valkeys_text() {
+    let server = mock().await;
+    for (input, reply) in [
+        ("*1\r\n$4\r\nPINGxx", "-ERR Protocol error: invalid CRLF in request\r\n"),
+        ("*2\r\n$4\r\nECHOxx$1\r\na\r\n", "-ERR Protocol error: invalid CRLF in request\r\n"),
+        ("*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$2000000000\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        ("*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$20000000000\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        ("*2147483648\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        (
+            "ECHO {\"a\":1}\r\nECHO 'a\r\n",
+            "$5\r\n{a:1}\r\n-ERR Protocol error: unbalanced quotes in request\r\n",
+        ),
+    ] {
+        for wire in &mut wires(&server).await {
+            wire.send(input).await;
+            wire.expect(reply).await;
+            wire.expect_end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_has_not_logged_in_may_send_enough_to_log_in() {
+    let mock = Arc::new(Mock::new());
+    mock.execute(&Command::new("CONFIG", ["SET", "requirepass", "pw"]));
+    let server = start(mock, &Limits::default()).await;
+    for (input, reply) in [
+        ("*11\r\n", "-ERR Protocol error: unauthenticated multibulk length\r\n"),
+        ("*1\r\n$16385\r\n", "-ERR Protocol error: unauthenticated bulk length\r\n"),
+        ("*1\r\n$536870913\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        ("*2\r\n$4\r\nAUTH\r\n$2\r\npwxx", "-ERR Protocol error: invalid CRLF in request\r\n"),
+        ("AUTH pw\r\n*12\r\n:", "+OK\r\n"),
+    ] {
+        for wire in &mut wires(&server).await {
+            wire.send(input).await;
+            wire.expect(reply).await;
+            if reply.starts_with('-') {
+                wire.expect_end().await;
+            }
+        }
+    }
+}

@@ -142,8 +142,8 @@ fn the_emulated_device_has_a_port_of_this_machine_that_is_in_use() {
     let output = run(&["--port", port, "--device", "emulated"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr.starts_with(&format!("error: cannot listen on {addr} (emulated): ")), "{stderr}");
-    assert!(stderr.ends_with("; stop the program that listens there, or choose another port\n"), "{stderr}");
+    assert!(stderr.starts_with(&format!("error: cannot listen on {addr} (emulated); stop")), "{stderr}");
+    assert!(stderr.contains("; stop the program that listens there, or choose another port: "), "{stderr}");
     mock.signal("-TERM");
     assert!(mock.child.wait().unwrap().success());
     assert_eq!(mock.complaints(), "");
@@ -159,6 +159,8 @@ fn bad_flags_are_one_line_and_exit_status_2() {
         (&["--poll", "Busy"], "unknown polling mode \"Busy\": use `event`, `busy` or `adaptive`"),
         (&["--rx-size", "0"], "0 is not in 1..=1073741824"),
         (&["--bind", "localhost"], "invalid IP address"),
+        (&["--bind", "fe80::1%nosuch0"], "this machine has no network interface `nosuch0`"),
+        (&["--cluster", "3", "--bind", "fe80::1"], "without its interface"),
         (&["--nosuch"], "unexpected argument '--nosuch'"),
         (&["--tcp-port", "0", "--rx-size", "65536"], "add --port N"),
         (&["--tcp-port", "0", "--poll", "busy"], "add --port N"),
@@ -179,14 +181,22 @@ fn bad_flags_are_one_line_and_exit_status_2() {
 }
 
 #[test]
+fn a_link_local_address_without_its_interface_is_explained() {
+    let output = run(&["--tcp-port", "0", "--bind", "fe80::1"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("add the interface that leads to it, as in fe80::1%eth0"), "{stderr}");
+}
+
+#[test]
 fn an_address_in_use_is_one_line_and_exit_status_1() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let output = run(&["--tcp-port", &port.to_string()]);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr.starts_with(&format!("error: cannot listen on 127.0.0.1:{port} (TCP): ")), "{stderr}");
-    assert!(stderr.ends_with("; stop the program that listens there, or choose another port\n"), "{stderr}");
+    assert!(stderr.starts_with(&format!("error: cannot listen on 127.0.0.1:{port} (TCP); stop")), "{stderr}");
+    assert!(stderr.contains("; stop the program that listens there, or choose another port: "), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 

@@ -3,7 +3,8 @@
 //! [`version!`] is the text of `--version`. [`parse`] reads the command line; [`generate`] writes man pages and shell completions, if it asks
 //! for them.
 //! [`complain`] reports an error in one line, made by [`error_chain`] or [`refusal`]. [`Style`] is for terminals.
-//! [`password_in_environment`] and [`password_in_file`] look for a password. [`Interrupt`] receives Ctrl-C; [`ReservedFile`] finds out early whether results can be written.
+//! [`password_in_environment`] and [`password_in_file`] look for a password; [`shown`] hides those in texts. [`Interrupt`] receives Ctrl-C.
+//! [`ReservedFile`] finds out early whether results can be written.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ mod interrupt;
 mod parse;
 mod password;
 mod reserved;
+mod shown;
 mod style;
 mod version;
 
@@ -22,6 +24,7 @@ pub use interrupt::Interrupt;
 pub use parse::parse;
 pub use password::{PASSWORD_VARIABLES, password_in_environment, password_in_file};
 pub use reserved::ReservedFile;
+pub use shown::shown;
 pub use style::Style;
 #[doc(hidden)]
 pub use version::text as version_text;

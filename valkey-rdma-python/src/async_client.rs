@@ -27,7 +27,7 @@ use crate::{arguments, batch, describe, memory, reply};
 /// Commands and pipelines run in the order of the calls, without an await between them: on its one connection, as long as that is not
 /// lost. There is no order between ``connections`` if there are several, between the nodes of a cluster or
 /// before they were connected to, and between these calls and those that have connections of their own: with buffers, ``blocking_command``,
-/// ``subscriber``.
+/// ``subscriber``, and commands such as ``SCRIPT KILL``, which must not wait behind the script.
 ///
 /// It belongs to the loop that was running in ``connect``. Cancelled calls with buffers, and cancelled blocking commands, stop, and
 /// close their connection: when the await returns, the buffers are free. A value that was being set may be set. Other cancelled calls

@@ -16,7 +16,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'p
         Value::Int(number) => number.into_bound_py_any(py),
         Value::Double(number) => number.into_bound_py_any(py),
         Value::Bool(truth) => truth.into_bound_py_any(py),
-        Value::Simple(bytes) | Value::Bulk(bytes) | Value::Verbatim(bytes) => {
+        Value::Simple(bytes) | Value::Bulk(bytes) | Value::Verbatim { text: bytes, .. } => {
             Ok(PyBytes::new(py, &bytes).into_any())
         }
         Value::BigNumber(digits) => {

@@ -6,7 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use valkey_rdma_client::cluster::{ClusterConfig, ClusterSubscriber, ReadFrom};
 use valkey_rdma_client::pubsub::{Event, Subscription};
-use valkey_rdma_client::{Client, ClusterClient, Command, Config, Error, Execute, Subscriber, Value};
+use valkey_rdma_client::{
+    Client, ClusterClient, Command, Config, Error, Execute, LostCause, Subscriber, Value,
+};
 
 /// Where to connect to.
 pub(crate) enum Target {
@@ -120,7 +122,12 @@ impl Subscriptions {
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, Error> {
         match self {
             Self::One(one) => Ok(Some(one.next().await?)),
-            Self::Cluster(cluster) => Ok(cluster.next().await),
+            Self::Cluster(cluster) => match cluster.next().await {
+                Err(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Closed | LostCause::Stopped) => {
+                    Ok(None)
+                }
+                event => event.map(Some),
+            },
         }
     }
 }

@@ -82,6 +82,52 @@ def test_sentinels_are_refused_with_what_to_do(library, hosts):
         assert raised.value.fate == "not-sent"
 
 
+@pytest.mark.parametrize("place", ["[fe80::1%25d0]", "[fe80::1%d0]", "[FE80::1%25d0]"])
+def test_the_interface_of_a_link_local_address_survives(library, place):
+    with library.from_url(f"rdma://me:p%25w@{place}:7000/0?rx_size=65536") as client:
+        host = client.connection_pool.connection_kwargs["host"]
+        assert (host, client.connection_pool.connection_kwargs["password"]) == ("fe80::1%d0", "p%w")
+    for host in (host, "fe80::1%25d0", "fe80::1%253"):
+        url = library.RdmaConnection(host=host, port=7000)._url()
+        assert url.startswith(f"rdma://[{host.replace('%', '%25', 1)}]:7000"), url
+
+
+def test_an_interface_that_is_unknown_is_named(library):
+    module = importlib.import_module(library.__name__.split(".")[1].removesuffix("_py"))
+    with library.from_url("valkey://[fe80::1%nosuch0]:1", retry=None) as client:
+        with pytest.raises(module.ConnectionError, match="no network interface `nosuch0`"):
+            client.ping()
+    with pytest.raises(module.ConnectionError, match="no network interface `nosuch0`"):
+        library.RdmaConnection(host="fe80::1%nosuch0", scheme="valkey").connect()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "valkey://h?timeout=",
+        "rdma://h?rx_size=&timeout=1s",
+        "rdma://h?device",
+        "valkey://h?timeout=1s&timeout=2s",
+        "valkey://h?socket_timeout=1&socket_timeout=2",
+        "valkey://h?socket_timeout=1&timeout=1s&timeout=1s",
+        "rdma://u:Zq7/Xw4@h",
+        "rdma://u:Zq7?Xw4@h",
+        "rdma://u:Zq7?socket_timeout=Xw4@h",
+        "rdma://u:Zq7#Xw4@h",
+        "rdma://u:Zq7Xw4",
+        "rdma://u:Zq7%Xw4@h",
+    ],
+)
+def test_what_client_refuses_in_a_url_is_refused_here_too(library, url):
+    for make in (library.from_url, library.async_from_url):
+        with pytest.raises(valkey_rdma.UrlError) as raised:
+            make(url)
+        assert "Zq7" not in str(raised.value) and "Xw4" not in str(raised.value)
+    if "socket_timeout" not in url:
+        with pytest.raises(valkey_rdma.UrlError):
+            valkey_rdma.Client(url)
+
+
 async def test_asyncio(library, url, key):
     async with library.async_from_url(url) as client:
         big = os.urandom(1_000_000)

@@ -211,6 +211,8 @@ class Sentinel:
             if words[0] == b"HELLO":
                 resp3 = True
                 writer.write(b"%1\r\n$5\r\nproto\r\n:3\r\n")
+            elif words[0] == b"PING":
+                writer.write(b"+PONG\r\n")
             elif words[:2] == [b"SENTINEL", b"MASTERS"]:
                 one = f"%{len(self.reply) // 2}" if resp3 else f"*{len(self.reply)}"
                 writer.write(f"*1\r\n{one}\r\n{encoded}".encode())

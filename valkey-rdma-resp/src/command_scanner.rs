@@ -6,7 +6,7 @@ use crate::frame_scanner::Scanned;
 use crate::inline;
 use crate::integer;
 use crate::line::LineScanner;
-use crate::parser::{CommandError, LINE_END, MAX_LINE, MAX_WORDS};
+use crate::parser::{CommandError, LINE_END, MAX_LINE, bulk_header, count_header};
 
 /// Finds the end of each command in a client's input. Large arguments need not be in memory as a whole: the scanner counts
 /// their bytes as they pass.
@@ -17,13 +17,18 @@ pub struct CommandScanner {
     line: LineScanner,
     /// Words that the current command still lacks.
     missing: usize,
-    /// Bytes that the current word still lacks, its line end included.
+    /// Whether the bytes of a word come next, or its line end.
+    in_word: bool,
+    /// Bytes that this word still lacks, without its line end.
     word: u64,
 }
 
 impl CommandScanner {
-    /// Looks at the next bytes of the input, up to the end of the current command. A line that is not complete is not counted in
-    /// [`Scanned::len`]: pass it again when more has arrived.
+    /// Looks at the next bytes of the input, up to the end of the current command. A line, or the line end of a word, that is not
+    /// complete is not counted in [`Scanned::len`]: pass it again when more has arrived.
+    ///
+    /// It refuses all that Valkey 9.1 refuses, except for the length of a word: the server has a limit of its own,
+    /// `proto-max-bulk-len`.
     ///
     /// A line without words and `*0` are complete commands without [`words`]. Valkey ignores them, so skip them.
     ///
@@ -34,49 +39,63 @@ impl CommandScanner {
         let mut len = 0;
         loop {
             let rest = &bytes[len..];
-            if self.word > 0 {
+            if self.in_word {
                 let passed = self.word.min(rest.len() as u64);
                 self.word -= passed;
                 // Lossless: at most `rest.len()`.
                 len += passed as usize;
-                if self.word > 0 {
-                    return Ok(Scanned { len, complete: false });
+                // Its end is not counted before all of it is there, like a line.
+                match bytes[len..].get(..LINE_END) {
+                    Some(b"\r\n") if self.word == 0 => {}
+                    Some(_) if self.word == 0 => return Err(CommandError::InvalidCrlf),
+                    _ => return Ok(Scanned { len, complete: false }),
                 }
+                len += LINE_END;
+                self.in_word = false;
                 self.missing -= 1;
                 if self.missing == 0 {
                     return Ok(Scanned { len, complete: true });
                 }
             } else if self.missing > 0 {
-                let found = self.line.crlf(rest, MAX_LINE).map_err(|_| CommandError::BulkLineTooLong)?;
-                let Some(line) = found else { return Ok(Scanned { len, complete: false }) };
-                if rest[0] != b'$' {
-                    return Err(CommandError::ExpectedBulk { found: rest[0] });
-                }
-                let word =
-                    integer::parse(&rest[1..line - LINE_END]).and_then(|word| u64::try_from(word).ok());
-                let word = word.filter(|word| *word <= MAX_WORD).ok_or(CommandError::InvalidBulkLen)?;
-                self.word = word + LINE_END as u64;
+                let Some((line, word)) = bulk_header(&mut self.line, rest)? else {
+                    return Ok(Scanned { len, complete: false });
+                };
+                (self.in_word, self.word) = (true, word);
                 len += line;
             } else if rest.first() == Some(&b'*') {
-                let found = self.line.crlf(rest, MAX_LINE).map_err(|_| CommandError::CountLineTooLong)?;
-                let Some(line) = found else { return Ok(Scanned { len, complete: false }) };
-                let count = integer::parse(&rest[1..line - LINE_END]).ok_or(CommandError::InvalidCount)?;
-                let count = usize::try_from(count).unwrap_or(0);
-                if count > MAX_WORDS {
-                    return Err(CommandError::InvalidCount);
-                }
+                let Some((line, count)) = count_header(&mut self.line, rest)? else {
+                    return Ok(Scanned { len, complete: false });
+                };
                 self.missing = count;
                 len += line;
                 if count == 0 {
                     return Ok(Scanned { len, complete: true });
                 }
             } else {
-                let found = self.line.lf(rest, MAX_LINE).map_err(|_| CommandError::InlineTooLong)?;
+                let found = self.line.inline(rest, MAX_LINE).map_err(|_| CommandError::InlineTooLong)?;
                 return Ok(Scanned { len: len + found.unwrap_or(0), complete: found.is_some() });
             }
         }
     }
 }
+
+impl CommandScanner {
+    /// Bytes that the word which has begun still lacks, by its announced length and without its line end. 0 outside of a word.
+    #[must_use]
+    pub fn word_lacks(&self) -> u64 {
+        self.word
+    }
+
+    /// Bytes that the current command still lacks at least, by what it has announced: the word that has begun, and as many empty ones as
+    /// follow it. 0 between commands.
+    #[must_use]
+    pub fn lacks(&self) -> u64 {
+        self.word.saturating_add(self.missing.saturating_sub(1) as u64 * EMPTY_WORD)
+    }
+}
+
+/// Bytes of an empty word.
+const EMPTY_WORD: u64 = b"$0\r\n\r\n".len() as u64;
 
 /// The words of an encoded command that a [`CommandScanner`] has passed, as far as they are complete in `command`.
 pub fn words(command: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
@@ -94,7 +113,7 @@ pub fn words(command: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
 /// Splits an inline command, line end included, into words.
 ///
 /// # Errors
-/// [`CommandError::UnbalancedQuotes`] if a quote is not closed, or text follows it directly.
+/// [`CommandError::UnbalancedQuotes`] if a quote is not closed.
 pub fn inline_words(line: &[u8]) -> Result<Vec<Bytes>, CommandError> {
     inline::split(line.strip_suffix(b"\n").unwrap_or(line)).ok_or(CommandError::UnbalancedQuotes)
 }
@@ -103,9 +122,6 @@ fn after_line(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.windows(LINE_END).position(|end| end == b"\r\n")?;
     Some(&bytes[end + LINE_END..])
 }
-
-/// Longest word accepted, in bytes. The server has a lower limit of its own, `proto-max-bulk-len`.
-const MAX_WORD: u64 = i64::MAX as u64;
 
 #[cfg(test)]
 mod tests {
@@ -162,7 +178,11 @@ mod tests {
             (&b"*x\r\n"[..], "Protocol error: invalid multibulk length"),
             (b"*1\r\n:1\r\n", "Protocol error: expected '$', got ':'"),
             (b"*1\r\n$-1\r\n", "Protocol error: invalid bulk length"),
-            (b"*2000000\r\n", "Protocol error: invalid multibulk length"),
+            (b"*2147483648\r\n", "Protocol error: invalid multibulk length"),
+            (b"*1\r\n$4\r\nPINGxx", "Protocol error: invalid CRLF in request"),
+            (b"*1\r\n$4\rPING\r\n", "Protocol error: invalid CRLF in request"),
+            (b"*1\r*", "Protocol error: invalid CRLF in request"),
+            (b"PING\0\n", "Protocol error: too big inline request"),
         ] {
             assert_eq!(commands(bytes, 1).unwrap_err().to_string(), text);
         }

@@ -1,15 +1,13 @@
 //! [`FromValue`]: from a reply to a Rust type.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::hash::Hash;
-use std::str::FromStr;
-
-use bytes::Bytes;
+use std::hash::{BuildHasher, Hash};
 
 use crate::server_error::ServerError;
 use crate::unexpected_reply::{NOTHING, UnexpectedReply};
 use crate::value::Value;
 
+mod scalars;
 mod try_from;
 mod tuples;
 
@@ -28,15 +26,23 @@ mod tuples;
 ///
 /// | To | From |
 /// |---|---|
-/// | integers | an integer in range, or its digits in a string |
-/// | `f64`, `f32` | a double, an integer, or a number in a string |
-/// | `bool` | a boolean, `1` and `0`, the status `OK`; no value is `false`, as for SET NX |
+/// | integers | an integer in range, or its digits in a string; the digits of a double without fraction; a boolean as 1 or 0 |
+/// | `f64`, `f32` | a double, an integer, or a number in a string, also `inf`, `-inf` and `nan`; a boolean as 1 or 0 |
+/// | `bool` | a boolean; 1 and 0 as integer, double or string; the status `OK`; no value is `false`, as for SET NX. Other numbers and strings are errors |
 /// | `()` | anything but an error |
-/// | `Bytes`, `Vec<u8>`, `String` | a string of any kind; an integer as its digits |
+/// | `Bytes`, `Vec<u8>`, `String` | a string of any kind; an integer or double as its digits; a boolean as `1` or `0` |
+/// | `char` | a string of one character |
 /// | `Option<T>` | no value, or what `T` takes; an empty array or map that `T` does not take is `None`, as HGETALL has for a missing key |
 /// | `Vec<T>`, sets | an array or set |
+/// | `[T; N]` | what `Vec<T>` takes, with N members; `[u8; N]` is N bytes |
 /// | maps, `Vec<(K, V)>` | a map, an array of pairs, or an array of alternating keys and values (RESP2 has no maps) |
-/// | tuples of up to 12 | an array of that length |
+/// | tuples of up to 12 | an array of that length; a map with half as many pairs, as CONFIG GET has with RESP3 |
+///
+/// RESP2 sends doubles and booleans as strings and integers. They convert to the same types from RESP3, and their text is that of RESP2:
+/// `1.5`, `1e+21`, `nan`.
+///
+/// What [`ToArg`](https://docs.rs/valkey-rdma-client/latest/valkey_rdma_client/trait.ToArg.html) writes as an argument converts back to the
+/// same value.
 ///
 /// # Types of your own
 /// A struct from a hash takes its fields by name: [`Fields`](crate::Fields) has the example. A struct from a pair converts as the pair
@@ -117,7 +123,9 @@ impl Value {
             Self::Map(pairs) => format!("a map of {}", pairs.len()),
             Self::Error(error) => format!("the error \"{error}\""),
             Self::Simple(bytes) => format!("a status of {} bytes", bytes.len()),
-            Self::Bulk(bytes) | Self::Verbatim(bytes) => format!("a string of {} bytes", bytes.len()),
+            Self::Bulk(bytes) | Self::Verbatim { text: bytes, .. } => {
+                format!("a string of {} bytes", bytes.len())
+            }
             Self::BigNumber(digits) => format!("a number of {} digits", digits.len()),
         }
     }
@@ -188,104 +196,11 @@ impl FromValue for Value {
     }
 }
 
-fn integer<T: TryFrom<i64> + FromStr>(value: &Value, wanted: &'static str) -> Result<T, UnexpectedReply> {
-    let number = match value {
-        Value::Int(number) => T::try_from(*number).ok(),
-        _ => value.as_str().and_then(|digits| digits.parse().ok()),
-    };
-    number.map_or_else(|| unexpected(wanted, value), Ok)
-}
-
-macro_rules! integers {
-    ($($type:ident: $wanted:literal),*) => { $(
-        impl FromValue for $type {
-            fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-                integer(&value, $wanted)
-            }
-        }
-    )* };
-}
-
-integers!(
-    i8: "an integer of 8 bits",
-    i16: "an integer of 16 bits", u16: "an unsigned integer of 16 bits",
-    i32: "an integer of 32 bits", u32: "an unsigned integer of 32 bits",
-    i64: "an integer of 64 bits", u64: "an unsigned integer of 64 bits",
-    i128: "an integer of 128 bits", u128: "an unsigned integer of 128 bits",
-    isize: "an integer", usize: "an unsigned integer"
-);
-
-impl FromValue for u8 {
-    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        integer(&value, "an unsigned integer of 8 bits")
-    }
-
-    /// `Vec<u8>` is the bytes of a string.
-    fn from_members(value: Value) -> Result<Vec<Self>, UnexpectedReply> {
-        match value {
-            Value::Array(_) | Value::Set(_) => each(value, "an array"),
-            string => Ok(string.convert::<Bytes>()?.to_vec()),
-        }
-    }
-}
-
-impl FromValue for f64 {
-    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        let number = match &value {
-            Value::Double(number) => Some(*number),
-            // Exact up to 2^53; what a server counts in scores is a double there too.
-            Value::Int(number) => Some(*number as Self),
-            _ => value.as_str().and_then(|digits| digits.parse().ok()),
-        };
-        number.map_or_else(|| unexpected("a number", &value), Ok)
-    }
-}
-
-impl FromValue for f32 {
-    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        Ok(f64::from_value(value)? as Self)
-    }
-}
-
-impl FromValue for bool {
-    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        match &value {
-            Value::Bool(truth) => Ok(*truth),
-            Value::Int(0) | Value::Nil => Ok(false),
-            Value::Int(1) => Ok(true),
-            status if status.is_ok() => Ok(true),
-            other => unexpected("a truth value", other),
-        }
-    }
-}
-
 impl FromValue for () {
     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
         match value {
             Value::Error(_) => unexpected("no error", &value),
             _ => Ok(()),
-        }
-    }
-}
-
-impl FromValue for Bytes {
-    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        match value {
-            Value::Simple(bytes) | Value::Bulk(bytes) | Value::Verbatim(bytes) | Value::BigNumber(bytes) => {
-                Ok(bytes)
-            }
-            Value::Int(number) => Ok(number.to_string().into()),
-            other => unexpected("a string", &other),
-        }
-    }
-}
-
-impl FromValue for String {
-    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        let bytes: Bytes = value.convert()?;
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => Ok(text.to_owned()),
-            Err(_) => unexpected("text in UTF-8", &Value::Bulk(bytes)),
         }
     }
 }
@@ -324,7 +239,15 @@ impl<T: FromValue> FromValue for Vec<T> {
     }
 }
 
-impl<T: FromValue + Eq + Hash> FromValue for HashSet<T> {
+impl<T: FromValue, const N: usize> FromValue for [T; N] {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        let got = value.describe();
+        let members: Vec<T> = value.convert()?;
+        members.try_into().map_err(|_| UnexpectedReply::new("as many members as the type has", got))
+    }
+}
+
+impl<T: FromValue + Eq + Hash, S: BuildHasher + Default> FromValue for HashSet<T, S> {
     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
         each(value, "a set")
     }
@@ -336,7 +259,7 @@ impl<T: FromValue + Ord> FromValue for BTreeSet<T> {
     }
 }
 
-impl<K: FromValue + Eq + Hash, V: FromValue> FromValue for HashMap<K, V> {
+impl<K: FromValue + Eq + Hash, V: FromValue, S: BuildHasher + Default> FromValue for HashMap<K, V, S> {
     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
         Ok(pairs(value)?.into_iter().collect())
     }

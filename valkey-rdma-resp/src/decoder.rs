@@ -6,22 +6,13 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::integer::{self, parse_length};
+use crate::limits::{MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING, TOO_DEEP};
 use crate::line::LineScanner;
 use crate::protocol::Protocol;
 use crate::reply_error::ProtocolError;
 use crate::server_error::ServerError;
+use crate::skipped::{Skipped, replacement};
 use crate::value::Value;
-
-/// The deepest nesting of aggregates accepted. Valkey's own replies stay below 10. Values are dropped recursively, so the
-/// limit must fit a small stack.
-pub const MAX_DEPTH: usize = 128;
-/// The longest line accepted, in bytes: a status, an error, a number, a length. Valkey's own lines stay below 64 KiB.
-pub const MAX_LINE: usize = 1024 * 1024;
-/// The largest string accepted, in bytes: 16 GiB, or 1 GiB where addresses have 32 bits and no buffer can have 2 GiB.
-/// Valkey's limit, `proto-max-bulk-len`, is 512 MiB by default.
-pub const MAX_STRING: u64 = if usize::BITS < 64 { 1 << 30 } else { 16 << 30 };
-/// The most members of one aggregate accepted, as in Valkey's own parser.
-pub const MAX_MEMBERS: u64 = i32::MAX as u64;
 
 /// Room offered to a read when nothing is known about the next bytes.
 const READ_ROOM: usize = 16 * 1024;
@@ -31,6 +22,12 @@ const MIN_ROOM: usize = 4 * 1024;
 const MAX_AHEAD: usize = 16 * 1024 * 1024;
 /// Most members allocated for an aggregate that is announced but has not begun to arrive.
 const MAX_MEMBERS_AHEAD: usize = 256;
+/// The length of a null string and a null array of RESP2.
+const NULL: &[u8] = b"-1";
+/// Replaces a line of text with more than [`MAX_LINE`] bytes.
+const TOO_LONG: &str = "ERR the reply has a line of more than 1 MiB";
+/// Replaces a big number that is none: the server sends whatever a script gives.
+const NO_NUMBER: &str = "ERR the reply has a big number with other characters than digits";
 /// Memory of the read buffer that is kept between replies, in bytes.
 const MAX_KEPT: usize = 64 * 1024;
 
@@ -67,6 +64,8 @@ pub struct Decoder {
     scalar: Option<Scalar>,
     /// Incomplete aggregates, outermost first.
     open: Vec<Aggregate>,
+    /// The part of a reply that is beyond a limit, while it arrives.
+    skipped: Option<Skipped>,
 }
 
 impl Decoder {
@@ -79,13 +78,24 @@ impl Decoder {
             scanner: LineScanner::default(),
             scalar: None,
             open: Vec::new(),
+            skipped: None,
         }
     }
 
     /// Whether everything received has been returned as values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.buffer.is_empty() && self.open.is_empty()
+        self.buffer.is_empty() && self.open.is_empty() && self.skipped.is_none()
+    }
+
+    /// Whether it has received a part of a reply, and not only of push messages. Take what is complete before.
+    #[must_use]
+    pub fn holds_reply(&self) -> bool {
+        match (self.open.first(), &self.skipped) {
+            (Some(outermost), _) => outermost.kind != b'>',
+            (None, Some(_)) => true,
+            (None, None) => self.buffer.first().is_some_and(|kind| *kind != b'>'),
+        }
     }
 
     /// How many received bytes it keeps of what is not complete yet.
@@ -110,6 +120,11 @@ impl Decoder {
     }
 
     /// Returns the next complete reply or push message, or `None` if more bytes are needed.
+    ///
+    /// The nulls of RESP2, `$-1` and `*-1`, are [`Value::Nil`] in RESP3 too: a module that forwards the reply of a command sends them.
+    ///
+    /// A [`Value::Error`] stands in the place of an aggregate below [`MAX_DEPTH`] others, of a status, error or big number of more than
+    /// [`MAX_LINE`] bytes, and of a big number that is none. A script can return them, and other replies follow.
     ///
     /// # Errors
     /// The first error is final: the bytes after it have no meaning.
@@ -140,13 +155,13 @@ impl Decoder {
     /// # Errors
     /// Same errors as [`next`](Self::next).
     pub fn header(&mut self) -> Result<Option<Header>, ProtocolError> {
-        if self.buffer.first() != Some(&b'$') || !self.open.is_empty() {
+        if self.buffer.first() != Some(&b'$') || !self.open.is_empty() || self.skipped.is_some() {
             return Ok(self.next()?.map(Header::Other));
         }
         let Some(line) = self.line()? else { return Ok(None) };
         let header = self.take(line);
         let text = &header[1..line - 2];
-        if text == b"-1" && matches!(self.protocol, Protocol::Resp2) {
+        if text == NULL {
             return Ok(Some(Header::Other(Value::Nil)));
         }
         parse_length(text, MAX_STRING).map(|len| Some(Header::String(len)))
@@ -167,6 +182,9 @@ impl Decoder {
     /// Returns the next scalar or empty aggregate, and opens the aggregates before it.
     fn next_part(&mut self) -> Result<Option<Value>, ProtocolError> {
         loop {
+            if let Some(skipped) = self.skipped.take() {
+                return self.skip(skipped);
+            }
             let Some(&kind) = self.buffer.first() else { return Ok(None) };
             let resp3 = matches!(self.protocol, Protocol::Resp3);
             match kind {
@@ -176,16 +194,16 @@ impl Decoder {
                 b'_' | b',' | b'#' | b'(' | b'!' | b'=' if resp3 => return self.scalar(kind),
                 byte => return Err(ProtocolError::UnknownType { byte, protocol: self.protocol }),
             }
+            if self.open.len() == MAX_DEPTH {
+                return self.skip(Skipped::new(TOO_DEEP));
+            }
             let Some(header) = self.line()? else { return Ok(None) };
             let header = self.take(header);
             let count = &header[1..header.len() - 2];
-            if !resp3 && count == b"-1" {
+            if kind == b'*' && count == NULL {
                 return Ok(Some(Value::Nil));
             }
             let count = parse_length(count, MAX_MEMBERS)?;
-            if self.open.len() == MAX_DEPTH {
-                return Err(ProtocolError::TooDeep { limit: MAX_DEPTH });
-            }
             self.open.push(Aggregate::new(kind, count));
             if count == 0
                 && let Some(value) = self.close()
@@ -200,9 +218,16 @@ impl Decoder {
         let Scalar { len, line, string } = match self.scalar {
             Some(scalar) => scalar,
             None => {
-                let Some(line) = self.line()? else { return Ok(None) };
+                let line = match self.line() {
+                    Ok(Some(line)) => line,
+                    Ok(None) => return Ok(None),
+                    Err(_) if matches!(kind, b'+' | b'-' | b'(') => {
+                        return self.skip(Skipped::new(TOO_LONG));
+                    }
+                    Err(error) => return Err(error),
+                };
                 let text = &self.buffer[1..line - 2];
-                let null = kind == b'$' && matches!(self.protocol, Protocol::Resp2) && text == b"-1";
+                let null = kind == b'$' && text == NULL;
                 let scalar = match kind {
                     b'$' if !null => {
                         Scalar { len: line + parse_length(text, MAX_STRING)? + 2, line, string: true }
@@ -219,9 +244,8 @@ impl Decoder {
             return Ok(None);
         }
         let mut scalar = self.take(len);
-        // Otherwise the connection would keep the memory of its largest reply.
-        if len > MAX_KEPT && self.buffer.len() <= MAX_KEPT {
-            self.buffer = BytesMut::from(&self.buffer[..]);
+        if len > MAX_KEPT {
+            self.shrink();
         }
         if !scalar.ends_with(b"\r\n") {
             // Lines end with it: it is a string.
@@ -234,6 +258,26 @@ impl Decoder {
         scalar.truncate(len - 2);
         scalar.advance(line);
         Ok(Some(Value::Bulk(scalar)))
+    }
+
+    /// Passes over a part of a reply that is beyond a limit. Returns what stands in its place once all of it has arrived.
+    #[cold]
+    fn skip(&mut self, mut skipped: Skipped) -> Result<Option<Value>, ProtocolError> {
+        self.scanner = LineScanner::default();
+        let replaced = skipped.pass(&mut self.buffer)?;
+        if replaced.is_some() {
+            self.shrink();
+        } else {
+            self.skipped = Some(skipped);
+        }
+        Ok(replaced)
+    }
+
+    /// Gives memory back. Otherwise the connection would keep that of its largest reply.
+    fn shrink(&mut self) {
+        if self.buffer.len() <= MAX_KEPT {
+            self.buffer = BytesMut::from(&self.buffer[..]);
+        }
     }
 
     /// Returns the length of the first line of the buffer, CRLF included, once it is complete.
@@ -293,7 +337,7 @@ fn decode_scalar(kind: u8, line: usize, bytes: &Bytes) -> Option<Value> {
         b'+' => Value::Simple(text),
         b'-' => Value::Error(ServerError::from_reply(&text)),
         b':' => Value::Int(integer::parse_reply(&text)?),
-        // The null of RESP2.
+        // Its length is that of a null.
         b'$' => Value::Nil,
         b'_' if text.is_empty() => Value::Nil,
         b',' => Value::Double(std::str::from_utf8(&text).ok()?.parse().ok()?),
@@ -302,7 +346,7 @@ fn decode_scalar(kind: u8, line: usize, bytes: &Bytes) -> Option<Value> {
         b'(' => {
             let digits = text.strip_prefix(b"-").or(text.strip_prefix(b"+")).unwrap_or(&text);
             if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-                return None;
+                return Some(replacement(NO_NUMBER));
             }
             Value::BigNumber(text)
         }
@@ -310,10 +354,11 @@ fn decode_scalar(kind: u8, line: usize, bytes: &Bytes) -> Option<Value> {
         b'=' => {
             let text = bytes.slice(line..bytes.len() - 2);
             // Three characters name the format; then the text.
-            if text.get(3) != Some(&b':') {
+            let (format, rest) = text.split_first_chunk()?;
+            if rest.first() != Some(&b':') {
                 return None;
             }
-            Value::Verbatim(text.slice(4..))
+            Value::Verbatim { format: *format, text: text.slice(4..) }
         }
         _ => return None,
     })

@@ -4,7 +4,7 @@
 //! more, and would need each reply rebuilt as a frame of its protocol version first. The tests decode the result with
 //! the redis-protocol crate.
 
-use crate::decoder::MAX_DEPTH;
+use crate::limits::{MAX_DEPTH, TOO_DEEP};
 use crate::output::Output;
 use crate::protocol::Protocol;
 use crate::reply::Reply;
@@ -125,9 +125,6 @@ pub fn double(number: f64) -> String {
     let sign = if power < 0 { '-' } else { '+' };
     format!("{digits}e{sign}{}", power.abs())
 }
-
-/// Replaces what is nested too deeply.
-const TOO_DEEP: &str = "ERR the reply is nested too deeply";
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! [`FrameScanner`]: where replies end, for programs that pass them on without decoding them.
 
-use crate::decoder::{MAX_LINE, MAX_MEMBERS, MAX_STRING};
 use crate::integer::parse_length;
+use crate::limits::{MAX_LINE, MAX_MEMBERS, MAX_STRING};
 use crate::line::LineScanner;
 use crate::protocol::Protocol;
 use crate::reply_error::ProtocolError;

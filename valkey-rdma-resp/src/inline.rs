@@ -3,18 +3,26 @@
 use bytes::{Bytes, BytesMut};
 
 /// Splits a line into words at blanks. Escapes in `"..."` are `\n`, `\r`, `\t`, `\b`, `\a` and `\xHH`; in `'...'` only `\'`.
-/// `None` if a quote is not closed, or if no blank follows its end.
+/// A quote may open and close anywhere in a word: `a"b c"d` is one. `None` if a quote is not closed.
 ///
-/// Source: valkey `src/sds.c`, `sdssplitargs`.
+/// Source: valkey 9.1 `src/sds.c`, `sdsnsplitargs`. Servers before it refuse text directly after a closed quote. 9.1.2 also drops each
+/// byte 0xff, which this keeps.
 pub(crate) fn split(line: &[u8]) -> Option<Vec<Bytes>> {
     let mut words = Vec::new();
-    let mut rest = line.trim_ascii_start();
+    let mut rest = after_blanks(line.strip_suffix(b"\r").unwrap_or(line));
     while !rest.is_empty() {
         let mut word = BytesMut::new();
-        rest = take_word(rest, &mut word)?.trim_ascii_start();
+        rest = after_blanks(take_word(rest, &mut word)?);
         words.push(word.freeze());
     }
     Some(words)
+}
+
+/// Skips what C's `isspace` holds for, a vertical tab included.
+fn after_blanks(line: &[u8]) -> &[u8] {
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
+    let begin = line.iter().position(|byte| !is_blank(byte)).unwrap_or(line.len());
+    &line[begin..]
 }
 
 /// Whether a command of this name is a line of an HTTP request: a web page can make a browser send one to any port, with
@@ -27,32 +35,32 @@ pub fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:")
 }
 
-/// Appends one word to `word` and returns the text after it. A quote may also open in the middle of a word.
+/// Appends one word to `word` and returns the text after it.
 fn take_word<'a>(mut rest: &'a [u8], word: &mut BytesMut) -> Option<&'a [u8]> {
     while let [byte, tail @ ..] = rest {
-        match byte {
-            b' ' | b'\n' | b'\r' | b'\t' | 0 => return Some(tail),
-            b'"' => return take_quoted(tail, word, b'"'),
-            b'\'' => return take_quoted(tail, word, b'\''),
-            byte => word.extend_from_slice(&[*byte]),
-        }
-        rest = tail;
+        rest = match byte {
+            b' ' | b'\n' | b'\r' | b'\t' => return Some(tail),
+            b'"' | b'\'' => take_quoted(tail, word, *byte)?,
+            byte => {
+                word.extend_from_slice(&[*byte]);
+                tail
+            }
+        };
     }
     Some(rest)
 }
 
+/// Appends the text of a quote to `word` and returns the text after its end. `None` if it has none.
 fn take_quoted<'a>(mut rest: &'a [u8], word: &mut BytesMut, quote: u8) -> Option<&'a [u8]> {
     loop {
         let (byte, tail) = match rest {
             [b'\\', b'x', high, low, tail @ ..] if quote == b'"' && is_hex(*high) && is_hex(*low) => {
                 (hex(*high) << 4 | hex(*low), tail)
             }
-            [b'\\', escaped, tail @ ..] if quote == b'"' => (unescape(*escaped), tail),
-            [b'\\', b'\'', tail @ ..] if quote == b'\'' => (b'\'', tail),
-            [byte, tail @ ..] if *byte == quote => {
-                let ends_word = tail.first().is_none_or(u8::is_ascii_whitespace);
-                return ends_word.then_some(tail);
-            }
+            // The last byte of a line is never escaped: `"\"` at its end is a backslash.
+            [b'\\', escaped, tail @ ..] if quote == b'"' && !tail.is_empty() => (unescape(*escaped), tail),
+            [b'\\', b'\'', tail @ ..] if quote == b'\'' && !tail.is_empty() => (b'\'', tail),
+            [byte, tail @ ..] if *byte == quote => return Some(tail),
             [byte, tail @ ..] => (*byte, tail),
             [] => return None,
         };
@@ -100,6 +108,8 @@ mod tests {
         );
         assert_eq!(words(b""), Some(vec![]));
         assert_eq!(words(b" \r"), Some(vec![]));
+        // A vertical tab and a form feed separate no words, but do not begin one.
+        assert_eq!(words(b"\x0b\x0cPING a\x0bb"), Some(vec![b"PING".to_vec(), b"a\x0bb".to_vec()]));
     }
 
     #[test]
@@ -121,8 +131,21 @@ mod tests {
     }
 
     #[test]
-    fn an_open_or_glued_quote_is_refused() {
-        for line in [&b"ECHO \"a"[..], b"ECHO 'a", b"ECHO \"a\"b", b"ECHO 'a'b", b"ECHO \"a\\"] {
+    fn a_quote_may_open_and_close_in_a_word() {
+        for (line, word) in [
+            (&br#"{"a":1}"#[..], "{a:1}"),
+            (b"'a'b", "ab"),
+            (br#"a"b c"d'e "f'"#, "ab cde \"f"),
+            (br#"a"""#, "a"),
+            (br#""a"'b'"#, "ab"),
+        ] {
+            assert_eq!(words(line), Some(vec![word.as_bytes().to_vec()]), "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn an_open_quote_is_refused() {
+        for line in [&b"ECHO \"a"[..], b"ECHO 'a", b"ECHO \"a\"b\"", b"ECHO 'a'b'", b"ECHO \"a\\"] {
             assert_eq!(words(line), None, "{}", line.escape_ascii());
         }
     }

@@ -113,7 +113,7 @@ impl<T: Into<Reply>> From<Vec<T>> for Reply {
 }
 
 /// A server's reply, for a proxy. [`Value::Nil`] becomes [`Reply::Null`]: in RESP2 a null string, also where the server sent a null
-/// array. The format of verbatim text becomes `txt`.
+/// array.
 impl From<Value> for Reply {
     fn from(value: Value) -> Self {
         let text = |bytes: Bytes| Cow::Owned(String::from_utf8_lossy(&bytes).into_owned());
@@ -125,7 +125,7 @@ impl From<Value> for Reply {
             Value::Bool(truth) => Self::Bool(truth),
             Value::Simple(bytes) => Self::Simple(text(bytes)),
             Value::Bulk(bytes) => Self::Bulk(bytes),
-            Value::Verbatim(text) => Self::Verbatim { format: *b"txt", text },
+            Value::Verbatim { format, text } => Self::Verbatim { format, text },
             Value::BigNumber(bytes) => Self::BigNumber(text(bytes)),
             Value::Array(items) => Self::Array(all(items)),
             Value::Set(items) => Self::Set(all(items)),
@@ -140,7 +140,7 @@ impl From<Value> for Reply {
 
 impl From<ServerError> for Reply {
     fn from(error: ServerError) -> Self {
-        Self::Error(error.to_string().trim_end().to_owned().into())
+        Self::Error(error.to_string().into())
     }
 }
 

@@ -11,36 +11,73 @@ pub(crate) struct LineScanner {
 #[derive(Debug)]
 pub(crate) struct TooLong;
 
+/// How much of the buffer a header of a command takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderEnd {
+    /// Its end has not arrived.
+    Missing,
+    /// This many bytes, CRLF included.
+    At(usize),
+    /// Another byte than LF follows its CR.
+    Wrong,
+}
+
 impl LineScanner {
-    /// Length of the line up to its CRLF, CRLF included. `None` if its end has not arrived.
+    /// Length of a line of a reply, CRLF included. `None` if its end has not arrived. A lone CR or LF is part of the line.
     #[inline]
     pub(crate) fn crlf(&mut self, buffer: &[u8], limit: usize) -> Result<Option<usize>, TooLong> {
-        self.find(buffer, limit, |line| line.ends_with(b"\r\n"))
-    }
-
-    /// Length of the line up to its LF, LF included. `None` if its end has not arrived.
-    #[inline]
-    pub(crate) fn lf(&mut self, buffer: &[u8], limit: usize) -> Result<Option<usize>, TooLong> {
-        self.find(buffer, limit, |_| true)
-    }
-
-    #[inline]
-    fn find(
-        &mut self,
-        buffer: &[u8],
-        limit: usize,
-        is_line: impl Fn(&[u8]) -> bool,
-    ) -> Result<Option<usize>, TooLong> {
         while let Some(at) = buffer[self.searched..].iter().position(|&byte| byte == b'\n') {
             let end = self.searched + at + 1;
-            if is_line(&buffer[..end]) {
+            if buffer[..end].ends_with(b"\r\n") {
                 self.searched = 0;
-                return Ok(Some(end));
+                // However it arrives.
+                return if end > limit { Err(TooLong) } else { Ok(Some(end)) };
             }
             self.searched = end;
         }
+        self.missing(buffer, limit).map(|()| None)
+    }
+
+    /// Looks for the end of a header of a command: its first CR, which LF must follow.
+    ///
+    /// Source: valkey `src/networking.c`, `parseMultibulk`.
+    #[inline]
+    pub(crate) fn header(&mut self, buffer: &[u8], limit: usize) -> Result<HeaderEnd, TooLong> {
+        let Some(at) = buffer[self.searched..].iter().position(|&byte| byte == b'\r') else {
+            return self.missing(buffer, limit).map(|()| HeaderEnd::Missing);
+        };
+        let end = self.searched + at + 1;
+        self.searched = end - 1;
+        Ok(match buffer.get(end) {
+            None => HeaderEnd::Missing,
+            Some(b'\n') => {
+                self.searched = 0;
+                HeaderEnd::At(end + 1)
+            }
+            Some(_) => HeaderEnd::Wrong,
+        })
+    }
+
+    /// Length of an inline command, its LF included. `None` if its end has not arrived.
+    ///
+    /// Valkey searches it with `strchr`, so it finds no end behind a NUL: it waits for more than 64 KiB and refuses them. A line with
+    /// a NUL is refused here at once, because nothing can complete it.
+    ///
+    /// Source: valkey `src/networking.c`, `parseInlineBuffer`.
+    #[inline]
+    pub(crate) fn inline(&mut self, buffer: &[u8], limit: usize) -> Result<Option<usize>, TooLong> {
+        match buffer[self.searched..].iter().position(|&byte| byte == b'\n' || byte == 0) {
+            Some(at) if buffer[self.searched + at] == 0 => Err(TooLong),
+            Some(at) => Ok(Some(std::mem::take(&mut self.searched) + at + 1)),
+            None => self.missing(buffer, limit).map(|()| None),
+        }
+    }
+
+    /// Notes that `buffer` holds no line end.
+    #[inline]
+    fn missing(&mut self, buffer: &[u8], limit: usize) -> Result<(), TooLong> {
         self.searched = buffer.len();
-        if buffer.len() > limit { Err(TooLong) } else { Ok(None) }
+        if buffer.len() > limit { Err(TooLong) } else { Ok(()) }
     }
 }
 
@@ -71,7 +108,20 @@ mod tests {
         let mut scanner = LineScanner::default();
         assert_eq!(scanner.crlf(b"+a\nb\r", 99).unwrap(), None);
         assert_eq!(scanner.crlf(b"+a\nb\r\nrest", 99).unwrap(), Some(6));
-        assert_eq!(scanner.lf(b"a b\nrest", 99).unwrap(), Some(4));
+        assert_eq!(scanner.inline(b"a", 99).unwrap(), None);
+        assert_eq!(scanner.inline(b"a b\nrest", 99).unwrap(), Some(4));
+        assert_eq!(scanner.header(b"*1", 99).unwrap(), HeaderEnd::Missing);
+        assert_eq!(scanner.header(b"*1\r", 99).unwrap(), HeaderEnd::Missing);
+        assert_eq!(scanner.header(b"*1\r\nrest", 99).unwrap(), HeaderEnd::At(4));
+    }
+
+    #[test]
+    fn a_header_ends_at_its_first_cr_and_an_inline_command_has_no_nul() {
+        let mut scanner = LineScanner::default();
+        assert_eq!(scanner.header(b"*1\r2\r\n", 99).unwrap(), HeaderEnd::Wrong);
+        assert_eq!(LineScanner::default().header(b"*1\n2\r\n", 99).unwrap(), HeaderEnd::At(6));
+        assert!(LineScanner::default().inline(b"a\0b\n", 99).is_err());
+        assert_eq!(LineScanner::default().inline(b"a\nb\0\n", 99).unwrap(), Some(2));
     }
 
     #[test]
@@ -79,6 +129,8 @@ mod tests {
         let mut scanner = LineScanner::default();
         assert!(scanner.crlf(b"12345", 5).unwrap().is_none());
         assert!(scanner.crlf(b"123456", 5).is_err());
+        assert!(LineScanner::default().crlf(b"123\r\n", 5).is_ok());
+        assert!(LineScanner::default().crlf(b"1234\r\n", 5).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use bytes::buf::Limit;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::command::Command;
-use crate::line::LineScanner;
+use crate::line::{HeaderEnd, LineScanner};
 use crate::{inline, integer};
 
 /// Incremental parser of one client's input, and the buffer that input is read into.
@@ -56,16 +56,16 @@ pub enum Room<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// An inline command of more than 64 KiB.
+    /// An inline command of more than 64 KiB, or with a NUL, behind which Valkey finds no end.
     #[error("Protocol error: too big inline request")]
     InlineTooLong,
-    /// A quote in an inline command is not closed, or text follows it directly.
+    /// A quote in an inline command is not closed.
     #[error("Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
     /// The line with the number of words has more than 64 KiB.
     #[error("Protocol error: too big mbulk count string")]
     CountLineTooLong,
-    /// The number of words is not a number, or above 1 048 576.
+    /// The number of words is not a number, or above 2 147 483 647.
     #[error("Protocol error: invalid multibulk length")]
     InvalidCount,
     /// More words than a client that is not trusted may send.
@@ -75,7 +75,7 @@ pub enum CommandError {
     #[error("Protocol error: too big bulk count string")]
     BulkLineTooLong,
     /// A word does not start with `$`.
-    #[error("Protocol error: expected '$', got '{}'", char::from(*found))]
+    #[error("Protocol error: expected '$', got '{}'", shown(*found))]
     ExpectedBulk {
         /// The byte in its place.
         found: u8,
@@ -86,6 +86,9 @@ pub enum CommandError {
     /// A longer word than a client that is not trusted may send.
     #[error("Protocol error: unauthenticated bulk length")]
     UntrustedBulkLen,
+    /// CRLF does not follow a word of the announced length, or LF the first CR of a header. Servers before Valkey 9.1 read on.
+    #[error("Protocol error: invalid CRLF in request")]
+    InvalidCrlf,
 }
 
 impl Parser {
@@ -175,17 +178,9 @@ impl Parser {
             match self.buffer.first() {
                 None => return Ok(None),
                 Some(b'*') => {
-                    let found = self.scanner.crlf(&self.buffer, MAX_LINE);
-                    let Some(line) = found.map_err(|_| CommandError::CountLineTooLong)? else {
+                    let Some((line, count)) = count_header(&mut self.scanner, &self.buffer)? else {
                         return Ok(None);
                     };
-                    let count =
-                        integer::parse(&self.buffer[1..line - LINE_END]).ok_or(CommandError::InvalidCount)?;
-                    // Like Valkey, skip a command of zero or a negative number of words.
-                    let count = usize::try_from(count).unwrap_or(0);
-                    if count > MAX_WORDS {
-                        return Err(CommandError::InvalidCount);
-                    }
                     if count > MAX_UNTRUSTED_WORDS && !trusted {
                         return Err(CommandError::UntrustedCount);
                     }
@@ -195,7 +190,7 @@ impl Parser {
                     self.words.reserve(count.min(16));
                 }
                 Some(_) => {
-                    let found = self.scanner.lf(&self.buffer, MAX_LINE);
+                    let found = self.scanner.inline(&self.buffer, MAX_LINE);
                     let Some(line) = found.map_err(|_| CommandError::InlineTooLong)? else { return Ok(None) };
                     let words =
                         inline::split(&self.buffer[..line - 1]).ok_or(CommandError::UnbalancedQuotes)?;
@@ -218,7 +213,7 @@ impl Parser {
                     *self.bulk.insert(len)
                 }
             };
-            let Some(word) = self.take_bulk(len) else { return Ok(false) };
+            let Some(word) = self.take_bulk(len)? else { return Ok(false) };
             self.held += word.len() + size_of::<Bytes>();
             self.words.push(word);
             self.bulk = None;
@@ -228,15 +223,9 @@ impl Parser {
     }
 
     fn take_bulk_header(&mut self, trusted: bool) -> Result<Option<usize>, CommandError> {
-        let found = self.scanner.crlf(&self.buffer, MAX_LINE);
-        let Some(line) = found.map_err(|_| CommandError::BulkLineTooLong)? else { return Ok(None) };
-        if self.buffer[0] != b'$' {
-            return Err(CommandError::ExpectedBulk { found: self.buffer[0] });
-        }
-        let len = integer::parse(&self.buffer[1..line - LINE_END])
-            .and_then(|len| usize::try_from(len).ok())
-            .filter(|len| *len <= self.max_argument_len)
-            .ok_or(CommandError::InvalidBulkLen)?;
+        let Some((line, len)) = bulk_header(&mut self.scanner, &self.buffer)? else { return Ok(None) };
+        let len = usize::try_from(len).ok().filter(|len| *len <= self.max_argument_len);
+        let len = len.ok_or(CommandError::InvalidBulkLen)?;
         if len > MAX_UNTRUSTED_WORD_LEN && !trusted {
             return Err(CommandError::UntrustedBulkLen);
         }
@@ -244,24 +233,68 @@ impl Parser {
         Ok(Some(len))
     }
 
-    /// Takes an argument of `len` bytes and its line end. Like Valkey, we do not look at these two bytes.
-    fn take_bulk(&mut self, len: usize) -> Option<Bytes> {
+    /// Takes an argument of `len` bytes and its line end.
+    fn take_bulk(&mut self, len: usize) -> Result<Option<Bytes>, CommandError> {
         if len < Command::LARGE {
             if self.buffer.len() < len + LINE_END {
-                return None;
+                return Ok(None);
+            }
+            if !self.buffer[len..].starts_with(b"\r\n") {
+                return Err(CommandError::InvalidCrlf);
             }
             let word = self.buffer.split_to(len).freeze();
             self.buffer.advance(LINE_END);
-            return Some(word);
+            return Ok(Some(word));
         }
         let large = self.large.get_or_insert_with(|| Large::new(&mut self.buffer, len + LINE_END));
         if large.bytes.len() < large.total {
-            return None;
+            return Ok(None);
         }
-        let mut bytes = self.large.take()?.bytes;
+        if !large.bytes.ends_with(b"\r\n") {
+            return Err(CommandError::InvalidCrlf);
+        }
+        let Some(Large { mut bytes, .. }) = self.large.take() else { return Ok(None) };
         bytes.truncate(len);
-        Some(bytes.into())
+        Ok(Some(bytes.into()))
     }
+}
+
+/// Reads the first line of a command, such as `*2`: its length, and how many words follow. `None` if it is not complete.
+///
+/// Like Valkey, a negative number is 0: a command without words.
+pub(crate) fn count_header(
+    scanner: &mut LineScanner,
+    buffer: &[u8],
+) -> Result<Option<(usize, usize)>, CommandError> {
+    let line = match scanner.header(buffer, MAX_LINE).map_err(|_| CommandError::CountLineTooLong)? {
+        HeaderEnd::Missing => return Ok(None),
+        HeaderEnd::Wrong => return Err(CommandError::InvalidCrlf),
+        HeaderEnd::At(line) => line,
+    };
+    let count = integer::parse(&buffer[1..line - LINE_END]).filter(|count| *count <= MAX_WORDS);
+    let count = count.ok_or(CommandError::InvalidCount)?;
+    Ok(Some((line, usize::try_from(count).unwrap_or(0))))
+}
+
+/// Reads the first line of a word, such as `$3`: its length, and how many bytes follow. `None` if it is not complete.
+pub(crate) fn bulk_header(
+    scanner: &mut LineScanner,
+    buffer: &[u8],
+) -> Result<Option<(usize, u64)>, CommandError> {
+    let end = scanner.header(buffer, MAX_LINE).map_err(|_| CommandError::BulkLineTooLong)?;
+    let line = match (end, buffer.first()) {
+        (HeaderEnd::Missing, _) | (_, None) => return Ok(None),
+        (_, Some(&found)) if found != b'$' => return Err(CommandError::ExpectedBulk { found }),
+        (HeaderEnd::Wrong, _) => return Err(CommandError::InvalidCrlf),
+        (HeaderEnd::At(line), _) => line,
+    };
+    let len = integer::parse(&buffer[1..line - LINE_END]).and_then(|len| u64::try_from(len).ok());
+    Ok(Some((line, len.ok_or(CommandError::InvalidBulkLen)?)))
+}
+
+/// A byte in the text of an error, which is one line. Valkey shows bytes beyond ASCII as they are.
+fn shown(byte: u8) -> char {
+    if matches!(byte, b'\r' | b'\n') { ' ' } else { char::from(byte) }
 }
 
 /// Makes room to read into, and returns the memory of a burst.
@@ -296,8 +329,9 @@ impl Large {
     }
 }
 
-/// Most words in one command. Our choice: Valkey accepts up to 2^31 - 1 from a client that has logged in.
-pub(crate) const MAX_WORDS: usize = 1024 * 1024;
+/// Most words in one command: Valkey's `INT_MAX`. Memory is set aside for those that have arrived only, so what bounds a command is
+/// the limit of input that the caller has.
+const MAX_WORDS: i64 = i32::MAX as i64;
 
 /// Most words in a command of a client that is not trusted, and most bytes in one of them: Valkey's limits before the login.
 const MAX_UNTRUSTED_WORDS: usize = 10;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use crate::decoder::MAX_DEPTH;
+use crate::limits::MAX_DEPTH;
 
 /// The answer to a command. RESP3 has a type for each variant. RESP2 has fewer types; the variants say what is sent there,
 /// which is what Valkey sends.

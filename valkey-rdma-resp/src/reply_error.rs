@@ -22,7 +22,7 @@ pub enum ProtocolError {
         /// The largest length accepted.
         limit: u64,
     },
-    /// A line without an end.
+    /// A line without an end. A long line of text does not break the protocol: see [`Decoder::next`](crate::Decoder::next).
     #[error("a line of more than {limit} bytes")]
     LineTooLong {
         /// The longest line accepted, in bytes.
@@ -34,7 +34,8 @@ pub enum ProtocolError {
         /// Announced length in bytes: of the string, without header and CRLF.
         len: usize,
     },
-    /// Aggregates are nested too deep.
+    /// Aggregates are nested deeper than can be passed over. A reply that is nested less deeply does not break the protocol: see
+    /// [`Decoder::next`](crate::Decoder::next).
     #[error("a reply nested deeper than {limit} levels")]
     TooDeep {
         /// The deepest nesting accepted.

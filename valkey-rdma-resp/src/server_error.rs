@@ -2,12 +2,12 @@
 
 /// An error reply. It is a valid answer: the server received the command and refused it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("{code} {message}")]
+#[error("{code}{}{message}", if message.is_empty() { "" } else { " " })]
 #[non_exhaustive]
 pub struct ServerError {
     /// The first word of the reply, such as `ERR`, `WRONGTYPE`, `NOAUTH` or `LOADING`.
     pub code: String,
-    /// The rest of the reply. Bytes that are not UTF-8 are replaced.
+    /// The rest of the reply, empty if it has one word only. Bytes that are not UTF-8 are replaced.
     pub message: String,
 }
 
@@ -151,6 +151,13 @@ mod tests {
         assert_eq!(kind("DENIED Valkey is running in protected mode"), ServerErrorKind::ProtectedMode);
         assert_eq!(kind("ERR unknown command"), ServerErrorKind::Other);
         assert_eq!(kind(""), ServerErrorKind::Other);
+    }
+
+    #[test]
+    fn the_text_is_that_of_the_reply() {
+        for text in ["ERR no such key", "MYCODE", "ERR", "", "ERR a\r\nb c", "ERR  two blanks"] {
+            assert_eq!(ServerError::from_reply(text.as_bytes()).to_string(), text);
+        }
     }
 
     #[test]

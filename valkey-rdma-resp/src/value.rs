@@ -26,7 +26,12 @@ pub enum Value {
     /// A binary-safe string: what GET returns.
     Bulk(Bytes),
     /// Text for people, such as INFO's.
-    Verbatim(Bytes),
+    Verbatim {
+        /// How to show it: `txt` is plain text, `mkd` is Markdown.
+        format: [u8; 3],
+        /// The text.
+        text: Bytes,
+    },
     /// An integer too large for 64 bits, as decimal digits.
     BigNumber(Bytes),
     /// A sequence.
@@ -47,9 +52,10 @@ impl Value {
     #[must_use]
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
-            Self::Simple(bytes) | Self::Bulk(bytes) | Self::Verbatim(bytes) | Self::BigNumber(bytes) => {
-                Some(bytes)
-            }
+            Self::Simple(bytes)
+            | Self::Bulk(bytes)
+            | Self::Verbatim { text: bytes, .. }
+            | Self::BigNumber(bytes) => Some(bytes),
             _ => None,
         }
     }
@@ -58,9 +64,10 @@ impl Value {
     #[must_use]
     pub fn into_bytes(self) -> Option<Bytes> {
         match self {
-            Self::Simple(bytes) | Self::Bulk(bytes) | Self::Verbatim(bytes) | Self::BigNumber(bytes) => {
-                Some(bytes)
-            }
+            Self::Simple(bytes)
+            | Self::Bulk(bytes)
+            | Self::Verbatim { text: bytes, .. }
+            | Self::BigNumber(bytes) => Some(bytes),
             _ => None,
         }
     }

@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use redis_protocol::resp2::types::OwnedFrame as Frame2;
-use redis_protocol::resp3::types::OwnedFrame as Frame3;
+use redis_protocol::resp3::types::{OwnedFrame as Frame3, VerbatimStringFormat};
 use valkey_rdma_resp::{
     Command, Decoder, Output, Parser, Protocol, ProtocolError, Reply, Room, ServerError, Value, encode,
     put_header,
@@ -25,7 +25,8 @@ fn reply() -> impl Strategy<Value = Reply> {
             .prop_map(Reply::Double),
         any::<bool>().prop_map(Reply::Bool),
         "-?[1-9][0-9]{0,40}".prop_map(|digits| Reply::BigNumber(digits.into())),
-        "[a-z\r\n]{0,20}".prop_map(|text| Reply::Verbatim { format: *b"txt", text: text.into() }),
+        ("[a-z\r\n]{0,20}", prop_oneof![Just(*b"txt"), Just(*b"mkd")])
+            .prop_map(|(text, format)| Reply::Verbatim { format, text: text.into() }),
     ];
     leaf.prop_recursive(4, 32, 6, |inner| {
         prop_oneof![
@@ -84,7 +85,13 @@ fn of_resp3(frame: &Frame3) -> Value {
         Frame3::Double { data, .. } => Value::Double(*data),
         Frame3::Boolean { data, .. } => Value::Bool(*data),
         Frame3::BigNumber { data, .. } => Value::BigNumber(data.clone().into()),
-        Frame3::VerbatimString { data, .. } => Value::Verbatim(data.clone().into()),
+        Frame3::VerbatimString { data, format, .. } => {
+            let format = match format {
+                VerbatimStringFormat::Text => *b"txt",
+                VerbatimStringFormat::Markdown => *b"mkd",
+            };
+            Value::Verbatim { format, text: data.clone().into() }
+        }
         Frame3::Null => Value::Nil,
         Frame3::Array { data, .. } => Value::Array(all(data)),
         Frame3::Push { data, .. } => Value::Push(all(data)),

@@ -47,7 +47,7 @@ impl Server {
 impl<H: Handler> Builder<H> {
     /// Listens on the address of a URL, which is the one that clients connect to: `rdma://10.0.0.7:6379`, `valkey://0.0.0.0:6379` (or
     /// `redis://`) for TCP, `emulated://127.0.0.1:0` with cargo feature `emulated`. A name must be one of this machine. Port 0 takes a
-    /// free port, no port means 6379. Options on devices: `rx_size=` in bytes, `poll=event|busy|adaptive`, `device=NAME`.
+    /// free port, no port means 6379. Options on devices: `rx_size=` in bytes, 65536 to 16777216, `poll=event|busy|adaptive`, `device=NAME`.
     ///
     /// A wrong URL is an error of [`start`](Self::start).
     pub fn listen(mut self, url: impl Into<String>) -> Self {

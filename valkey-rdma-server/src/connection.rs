@@ -87,6 +87,8 @@ where
                 break;
             }
             if !all_run && self.link.has_room() {
+                // A stream over a device counts nothing itself: a long pipeline must let other tasks run.
+                consume_budget().await;
                 continue;
             }
             tokio::select! {
@@ -95,9 +97,8 @@ where
                 moved = self.link.exchange_in_time() => moved?,
                 () = &mut stopped, if !stopping => {}
             }
-            // A peer that sends without a pause hides neither the stop nor other tasks.
+            // A peer that sends without a pause does not hide the stop.
             stopping = stopping || stop.is_cancelled();
-            consume_budget().await;
         }
         // No message follows the last reply.
         self.link.inbox.refuse();
@@ -234,10 +235,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
-    /// Sends and receives until some bytes have moved.
+    /// Sends and receives until some bytes have moved. Lets other tasks run now and then, because a peer may send without a pause, and a
+    /// stream over a device counts nothing itself.
     ///
     /// **Cancel safety**: no bytes are lost; they are in `self`.
     async fn exchange(&mut self) -> Result<(), ConnectionError> {
+        consume_budget().await;
         poll_fn(|cx| self.poll_exchange(cx)).await?;
         let received = self.parser.pending();
         let limit = if self.trusted { self.input_limit } else { self.input_limit.min(UNTRUSTED_INPUT_LIMIT) };
@@ -353,8 +356,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     async fn read_to_end(&mut self) -> Result<(), ConnectionError> {
         while !self.at_end {
             self.exchange().await?;
-            // A peer that sends without a pause must not starve the command that runs.
-            consume_budget().await;
         }
         // The command may only be waiting to be scheduled again: let that happen first.
         yield_now().await;

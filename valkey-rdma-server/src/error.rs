@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use valkey_rdma_transport::TransportError;
+use valkey_rdma_transport::address::listen_advice;
 
 /// A server cannot listen on one of its addresses.
 ///
@@ -33,7 +34,7 @@ pub enum BindError {
         source: io::Error,
     },
     /// The operating system refused a TCP address.
-    #[error("cannot listen on {addr} (TCP)")]
+    #[error("cannot listen on {addr} (TCP){}", listen_advice(*.addr, .source))]
     Tcp {
         /// The address.
         addr: SocketAddr,

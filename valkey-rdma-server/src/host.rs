@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
+use valkey_rdma_transport::address::{self, AddressError};
+use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener, TransportError};
 
 use crate::accept::{Accept, listen_tcp};
 use crate::error::BindError;
@@ -81,9 +82,12 @@ async fn resolve(url: String) -> Result<Address, BindError> {
             return Err(BindError::Url { url, reason });
         }
     };
-    let found = tokio::net::lookup_host((&host[..], port)).await;
-    let first = found.and_then(|mut found| found.next().ok_or_else(|| io::ErrorKind::NotFound.into()));
-    let addr = first.map_err(|source| BindError::Resolve { host, source })?;
+    let found = address::resolve(&host, port).await;
+    let first = found.and_then(|found| found.first().copied().ok_or_else(|| io::ErrorKind::NotFound.into()));
+    let addr = first.map_err(|source| match AddressError::within(&source) {
+        Some(error) => BindError::Rdma(TransportError::Address(error.clone())),
+        None => BindError::Resolve { host, source },
+    })?;
     Ok(match transport {
         Transport::Tcp => Address::Tcp(addr),
         Transport::Rdma(device) => Address::Rdma(device, addr, Box::new(config)),

@@ -49,7 +49,8 @@ impl Limits {
     /// Default 1 GiB (Valkey's `client-query-buffer-limit`); at most 1 MiB for peers that the handler does not
     /// [trust](crate::Handler::trusts).
     ///
-    /// A connection that exceeds it is closed and the reason logged, so this is also the size of the largest command.
+    /// A connection that exceeds it is closed and the reason logged, so this is also the size of the largest command. Each word of a
+    /// command counts 32 bytes more than it has; the number of words has no lower limit than Valkey's, 2 147 483 647.
     /// A lower limit closes clients sooner that write a long pipeline before they read; a higher limit lets one client take
     /// more memory.
     #[must_use]

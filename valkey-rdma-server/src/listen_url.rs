@@ -1,6 +1,6 @@
 //! [`ListenUrl`]: an address to listen on, as a URL.
 
-use valkey_rdma_transport::{Config as TransportConfig, DeviceKind};
+use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, address};
 
 use crate::peer::Transport;
 
@@ -14,6 +14,9 @@ pub(crate) struct ListenUrl {
     /// Unused over TCP.
     pub(crate) config: TransportConfig,
 }
+
+/// [`TransportConfig::URL_RX_SIZES`] in words.
+const BAD_RX_SIZE: &str = "rx_size is not a number of bytes from 65536 to 16777216";
 
 /// The port of a URL without one.
 const DEFAULT_PORT: u16 = 6379;
@@ -48,7 +51,8 @@ impl ListenUrl {
             }
             _ => (address, DEFAULT_PORT),
         };
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = bracketed.map_or(host.into(), address::from_url);
         if host.is_empty() {
             return Err("no host: 0.0.0.0 and [::] are all addresses of this machine");
         }
@@ -57,20 +61,20 @@ impl ListenUrl {
             if transport == Transport::Tcp {
                 return Err("valkey:// has no options");
             }
-            match option.split_once('=') {
-                Some(("rx_size", bytes)) => {
-                    config = config.rx_size(bytes.parse().map_err(|_| "rx_size is not a number of bytes")?);
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            config = match name {
+                "rx_size" => {
+                    let bytes =
+                        value.parse().ok().filter(|bytes| TransportConfig::URL_RX_SIZES.contains(bytes));
+                    config.rx_size(bytes.ok_or(BAD_RX_SIZE)?)
                 }
-                Some(("poll", mode)) => {
-                    config = config.polling(mode.parse().map_err(|_| "poll is not event, busy or adaptive")?);
-                }
-                Some(("device", name)) if !name.is_empty() => {
-                    config = config.device(name);
-                }
+                "poll" => config.polling(value.parse().map_err(|_| "poll is not event, busy or adaptive")?),
+                "device" if value.is_empty() => return Err("device is not the name of an RDMA device"),
+                "device" => config.device(value),
                 _ => return Err("unknown option: use rx_size, poll or device"),
-            }
+            };
         }
-        Ok(Self { transport, host: host.to_owned(), port, config })
+        Ok(Self { transport, host: host.into_owned(), port, config })
     }
 }
 
@@ -90,6 +94,8 @@ mod tests {
             ),
             ("valkey://localhost:0/", Transport::Tcp, "localhost", 0),
             ("redis://[::1]:6380", Transport::Tcp, "::1", 6380),
+            ("valkey://[fe80::1%25eth0]:6380", Transport::Tcp, "fe80::1%eth0", 6380),
+            ("valkey://[fe80::1%eth0]", Transport::Tcp, "fe80::1%eth0", 6379),
         ] {
             let parsed = ListenUrl::parse(url).expect(url);
             assert_eq!((parsed.transport, &parsed.host[..], parsed.port), (transport, host, port), "{url}");
@@ -105,7 +111,15 @@ mod tests {
             ("rdma://h/1", "no database"),
             ("rdma://:6379", "no host"),
             ("rdma://h:x", "the port"),
-            ("rdma://h?rx_size=many", "rx_size"),
+            ("rdma://h?rx_size=many", "rx_size is not a number of bytes from 65536 to 16777216"),
+            ("rdma://h?rx_size=0", "from 65536 to 16777216"),
+            ("rdma://h?rx_size=1", "from 65536 to 16777216"),
+            ("rdma://h?rx_size=65535", "from 65536 to 16777216"),
+            ("rdma://h?rx_size=16777217", "from 65536 to 16777216"),
+            ("rdma://h?rx_size=1073741824", "from 65536 to 16777216"),
+            ("rdma://h?rx_size=", "from 65536 to 16777216"),
+            ("rdma://h?device=", "device is not the name of an RDMA device"),
+            ("rdma://h?device", "device is not the name of an RDMA device"),
             ("rdma://h?poll=often", "poll"),
             ("rdma://h?timeout=1s", "unknown option"),
             ("valkey://h?poll=busy", "has no options"),

@@ -152,7 +152,8 @@ async fn accept<L: Accept, H: Handler>(
                 if shared.monitor.refusals().shortage_is_news(Instant::now()) {
                     warn!(error = &error as &dyn Error, %addr, "cannot accept; logged once a minute");
                 }
-                // The next accept would fail at once, again and again.
+                // The next accept would fail at once, again and again. A connection that ends cuts the pause short in `accept_until`: what it
+                // gives back may be what was missing.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
             Scope::Listener => {
@@ -248,7 +249,7 @@ pub(crate) fn report(ended: Result<(), JoinError>) {
     }
 }
 
-/// Pause of a listener after an accept that failed because of a shortage.
+/// The longest pause of a listener after an accept that failed because of a shortage.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections refused with a reply at once. Each pins memory meanwhile; further ones are rejected without a reply, before

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
+use valkey_rdma_transport::address;
 
 use crate::peer::Transport;
 
@@ -21,7 +22,7 @@ pub struct Listening {
 
 impl fmt::Display for Listening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.transport.scheme(), self.addr)
+        write!(f, "{}://{}", self.transport.scheme(), address::authority(self.addr))
     }
 }
 

@@ -328,7 +328,7 @@ async fn a_function_serves_the_urls_that_clients_connect_to() {
         Err(command.unknown())
     });
     let server = Server::builder(handler)
-        .listen("emulated://127.0.0.1:0?rx_size=10001")
+        .listen("emulated://127.0.0.1:0?rx_size=100001")
         .listen("valkey://localhost:0");
     let mut server = server.start().await.expect("free ports");
     server.listen("redis://127.0.0.1:0").await.expect("a free port");

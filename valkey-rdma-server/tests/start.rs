@@ -24,7 +24,8 @@ async fn an_address_in_use_is_an_error_and_nothing_is_left_running() {
     let taken = TcpListener::bind(localhost()).await.unwrap();
     let addr = taken.local_addr().unwrap();
     let error = Server::builder(Store::default()).tcp(addr).start().await.unwrap_err();
-    assert_eq!(error.to_string(), format!("cannot listen on {addr} (TCP)"));
+    let advice = "; stop the program that listens there, or choose another port";
+    assert_eq!(error.to_string(), format!("cannot listen on {addr} (TCP){advice}"));
 
     let free = TcpListener::bind(localhost()).await.unwrap();
     let first = free.local_addr().unwrap();
@@ -100,7 +101,8 @@ async fn an_error_says_what_to_do_and_no_password() {
     let addr = taken.local_addr().unwrap();
     let error = Server::builder(Store::default()).tcp(addr).start().await.unwrap_err();
     let shown = format!("{:?}", Box::<dyn std::error::Error>::from(error));
-    assert_eq!(shown, format!("cannot listen on {addr} (TCP): Address already in use (os error 98)"));
+    let advice = "; stop the program that listens there, or choose another port";
+    assert_eq!(shown, format!("cannot listen on {addr} (TCP){advice}: Address already in use (os error 98)"));
 }
 
 #[tokio::test]

@@ -83,9 +83,13 @@ async fn a_protocol_error_is_answered_and_ends_the_connection() {
     let server = store().await;
     for (input, error) in [
         ("*x\r\n", "invalid multibulk length"),
-        ("*1048577\r\n", "invalid multibulk length"),
+        ("*2147483648\r\n", "invalid multibulk length"),
         ("*1\r\n:4\r\n", "expected '$', got ':'"),
         ("*1\r\n$-2\r\n", "invalid bulk length"),
+        ("*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$536870913\r\n", "invalid bulk length"),
+        ("*1\r\n$4\r\nPINGxx", "invalid CRLF in request"),
+        ("*1\r\n$4\rPING\r\n", "invalid CRLF in request"),
+        ("*1\rx", "invalid CRLF in request"),
         ("ECHO 'a\r\n", "unbalanced quotes in request"),
     ] {
         for wire in &mut wires(&server).await {
@@ -93,6 +97,31 @@ async fn a_protocol_error_is_answered_and_ends_the_connection() {
             wire.expect(format!("+PONG\r\n-ERR Protocol error: {error}\r\n")).await;
             wire.expect_end().await;
         }
+    }
+}
+
+/// Servers before Valkey 7 accept 1 048 576.
+#[tokio::test]
+async fn a_command_of_two_million_words_runs() {
+    let server = store().await;
+    for wire in &mut wires(&server).await {
+        let words = 2_000_000;
+        let command =
+            [format!("*{words}\r\n$4\r\nECHO\r\n").as_bytes(), &b"$1\r\nx\r\n".repeat(words - 1)].concat();
+        wire.send(command).await;
+        wire.expect("-ERR wrong number of arguments for 'echo' command\r\n").await;
+    }
+}
+
+/// Each word counts with the memory that it takes, however short it is.
+#[tokio::test]
+async fn words_without_end_are_bounded_by_the_input_limit() {
+    let server = start(Store::default(), &Limits::default().input_limit(1 << 20)).await;
+    for wire in &mut wires(&server).await {
+        wire.send("*2147483647\r\n").await;
+        // 32 bytes each in memory, six on the wire: that is more than the limit, sent as less.
+        wire.send("$0\r\n\r\n".repeat(100_000)).await;
+        wire.expect_cut().await;
     }
 }
 

@@ -3,6 +3,7 @@
 mod device;
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use valkey_rdma_proto as proto;
@@ -78,8 +79,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Values of [`rx_size`](Self::rx_size) that URLs of clients and servers take, in bytes: 64 KiB to 16 MiB, as Valkey's `rdma-rx-size`
+    /// does. They refuse others.
+    pub const URL_RX_SIZES: RangeInclusive<u32> = 65_536..=16_777_216;
+
     /// Length in bytes of the window offered to the peer. Default 1 MiB (valkey `src/rdma.c`), range 1 byte to
-    /// 1 GiB; values outside are brought to the nearest end.
+    /// 1 GiB; values outside are brought to the nearest end. URLs take [less](Self::URL_RX_SIZES).
     ///
     /// The peer can have this much in flight. Small windows save pinned memory and cache, large ones save
     /// round trips on large values. A Valkey server pins as much again on its side, so stay within 64 KiB to

@@ -10,8 +10,10 @@ use valkey_rdma_proto::{CloseReason, ProtocolError};
 
 use self::explain::{device_hint, limit_text, status_text};
 use self::gid::gid_text;
+use crate::address::{AddressError, listen_advice};
 use crate::device::event::{CmEvent, DeviceFault, REASON_CONSUMER, SharedCqError};
 use crate::device::kind::DeviceKind;
+use crate::device::obstacle::Obstacle;
 
 mod explain;
 mod gid;
@@ -66,6 +68,14 @@ pub enum TransportError {
     NoProvider {
         /// The kernel's devices, separated by commas.
         devices: String,
+    },
+    /// The kernel has RDMA devices, and this process cannot reach them.
+    #[error("RDMA device {devices} cannot be used here: {obstacle}; {}", .obstacle.remedy())]
+    Obstacle {
+        /// The kernel's devices, separated by commas.
+        devices: String,
+        /// What is in the way.
+        obstacle: Obstacle,
     },
     /// A library of rdma-core is not installed. The next attempt looks for it again.
     #[error(
@@ -219,8 +229,11 @@ pub enum TransportError {
         #[source]
         source: io::Error,
     },
+    /// The address itself cannot be used.
+    #[error("{0}")]
+    Address(AddressError),
     /// The address cannot be listened on.
-    #[error("cannot listen on {addr} ({device})")]
+    #[error("cannot listen on {addr} ({device}){}", listen_advice(*.addr, .source))]
     Listen {
         /// The address.
         addr: SocketAddr,
@@ -276,7 +289,10 @@ pub enum TransportError {
         device: DeviceKind,
     },
     /// The listener at the address rejected the connection.
-    #[error("{peer} rejected the connection ({device}): it may be at its limit of connections or memory")]
+    #[error(
+        "{peer} rejected the connection ({device}): its server may listen on another address of that host (`rdma-bind`), or on \
+             IPv6 only; or it may be at its limit of connections or memory"
+    )]
     Rejected {
         /// The peer.
         peer: SocketAddr,
@@ -406,6 +422,26 @@ mod tests {
         assert_eq!(
             TransportError::Device { call: "ibv_create_qp", source }.to_string(),
             "ibv_create_qp failed"
+        );
+    }
+
+    #[test]
+    fn a_rejection_names_the_other_address_first() {
+        let peer = ([10, 0, 0, 2], 6379).into();
+        let text = TransportError::Rejected { peer, device: DeviceKind::Verbs }.to_string();
+        for part in ["another address of that host", "rdma-bind", "IPv6 only", "limit of connections"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_listened_on_comes_with_what_to_do() {
+        let addr = ([10, 0, 0, 1], 17100).into();
+        let source = io::ErrorKind::AddrInUse.into();
+        let text = TransportError::Listen { addr, device: DeviceKind::Verbs, source }.to_string();
+        assert_eq!(
+            text,
+            "cannot listen on 10.0.0.1:17100 (verbs); stop the program that listens there, or choose another port"
         );
     }
 

@@ -54,6 +54,7 @@ compile_error!(
      you depend on."
 );
 
+pub mod address;
 mod any_stream;
 pub mod blocking;
 #[cfg(target_os = "linux")]

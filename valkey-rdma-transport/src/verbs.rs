@@ -24,9 +24,11 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 
 pub(crate) use self::shared_cq::Queues;
 use self::sysfs::Sysfs;
+use crate::device::obstacle::{self, Obstacle};
 use crate::device::{DeviceConnection, DeviceListener, DeviceOptions};
 use crate::error::TransportError;
 
@@ -77,16 +79,24 @@ fn with_diagnosis(error: TransportError, options: &DeviceOptions) -> TransportEr
     }
     let told = &error as &dyn std::error::Error;
     tracing::debug!(error = told, "a failure to set out, which may have its cause in the devices");
-    let inventory = Sysfs::of_this_machine();
-    if sys::device_count() == 0 {
-        let devices = inventory.devices().join(", ");
-        return if devices.is_empty() {
-            TransportError::NoDevice
-        } else {
-            TransportError::NoProvider { devices }
-        };
+    diagnosis(Path::new("/"), options.device.as_deref(), sys::device_count).unwrap_or(error)
+}
+
+/// The cause that the files below `root` show. `known` counts the devices that libibverbs finds: it skips those without a device
+/// file as it skips those without a driver, so files come first.
+fn diagnosis(root: &Path, wanted: Option<&str>, known: impl FnOnce() -> usize) -> Option<TransportError> {
+    let names = obstacle::devices(root);
+    if names.is_empty() {
+        return Some(TransportError::NoDevice);
     }
-    inventory.all_down(options.device.as_deref()).unwrap_or(error)
+    let devices = names.join(", ");
+    if let Some(obstacle) = Obstacle::of(root, wanted) {
+        return Some(TransportError::Obstacle { devices, obstacle });
+    }
+    if known() == 0 {
+        return Some(TransportError::NoProvider { devices });
+    }
+    Sysfs::below(root).all_down(wanted)
 }
 
 /// Whether a failure may have its cause in the machine's devices. What is taken, or not allowed, is so on any device; and
@@ -96,10 +106,11 @@ fn is_vague(error: &TransportError) -> bool {
         TransportError::Gid { .. } => true,
         TransportError::Resolve { source, .. }
         | TransportError::Source { source, .. }
-        | TransportError::Listen { source, .. }
-        | TransportError::Device { source, .. } => {
+        | TransportError::Listen { source, .. } => {
             source.raw_os_error().is_some_and(|number| !matches!(number, libc::EADDRINUSE | libc::EACCES))
         }
+        // A call into the device needs the device's files, and no address.
+        TransportError::Device { source, .. } => source.raw_os_error().is_some(),
         _ => false,
     }
 }
@@ -156,6 +167,51 @@ mod tests {
             let error = listen(source);
             assert_eq!(is_vague(&error), vague, "{error:?}");
         }
+    }
+
+    #[test]
+    fn a_call_that_is_not_allowed_may_have_its_cause_in_the_device_files() {
+        for number in [libc::EACCES, libc::EPERM, libc::ENOENT] {
+            let error = failed("rdma_create_event_channel")(io::Error::from_raw_os_error(number));
+            assert!(is_vague(&error), "{error:?}");
+        }
+    }
+
+    /// A container without `--device` sees the host's sysfs, and libibverbs then finds no device. Before, the error asked for
+    /// providers, which were there.
+    #[test]
+    fn each_cause_on_the_machine_has_its_own_error() {
+        let root = std::env::temp_dir().join(format!("valkey-rdma-diagnosis-{}", std::process::id()));
+        let put = |file: &str, text: &str| {
+            let file = root.join(file);
+            std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+            std::fs::write(file, text).expect("written");
+        };
+        let found = |known| diagnosis(&root, None, || known).map(|error| error.to_string());
+        let starts = |found: Option<String>, text: &str| {
+            let found = found.expect("a cause");
+            assert!(found.starts_with(text), "{found}");
+        };
+        starts(found(0), "no RDMA device on this machine");
+        put("sys/class/infiniband/rxe0/ports/1/state", "4: ACTIVE");
+        starts(found(0), "RDMA device rxe0 cannot be used here: not loaded: ib_uverbs rdma_ucm; `modprobe");
+        put("sys/class/infiniband_verbs/uverbs0/ibdev", "rxe0");
+        put("sys/module/rdma_ucm/initstate", "live");
+        starts(
+            found(0),
+            "RDMA device rxe0 cannot be used here: /dev/infiniband/rdma_cm is missing; in a container",
+        );
+        put("dev/infiniband/rdma_cm", "");
+        starts(
+            found(0),
+            "RDMA device rxe0 cannot be used here: /dev/infiniband/uverbs0 is missing; in a container",
+        );
+        put("dev/infiniband/uverbs0", "");
+        starts(found(0), "no driver in user space for RDMA device rxe0");
+        assert_eq!(found(1), None);
+        put("sys/class/infiniband/rxe0/ports/1/state", "1: DOWN");
+        starts(found(1), "port 1 of RDMA device rxe0 is DOWN");
+        let _ = std::fs::remove_dir_all(root);
     }
 
     #[test]

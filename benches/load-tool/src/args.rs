@@ -41,6 +41,7 @@ const MODES: &str = "Modes (at most one; without one, each test runs once)";
     override_usage = "valkey-rdma-benchmark [OPTIONS] [--] [COMMAND ARGS...]",
     after_help = AFTER_HELP
 )]
+#[group(skip)]
 pub(crate) struct Args {
     /// Server host name or address
     #[arg(help_heading = "Server", short = 'h', value_name = "HOST", default_value = "127.0.0.1")]
@@ -345,7 +346,8 @@ pub(crate) struct Args {
     #[arg(
         help_heading = MODES,
         long,
-        value_name = "ADDR:PORT"
+        value_name = "ADDR:PORT",
+        value_parser = valkey_rdma_transport::address::parse
     )]
     pub(crate) serve_echo: Option<SocketAddr>,
 

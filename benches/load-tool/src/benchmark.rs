@@ -96,7 +96,7 @@ async fn measure(
     console: &mut Console<'_>,
     interrupt: &Interrupt,
 ) -> Result<Outcome, RunError> {
-    let outputs = Outputs::new(args)?;
+    let mut outputs = Outputs::new(args)?;
     let progress = if args.live { Progress::Live } else { Progress::Line };
     if let Some(addr) = args.serve_echo {
         let config = target.endpoint.transport_config();
@@ -104,6 +104,8 @@ async fn measure(
         return Ok(Outcome::Interrupted);
     }
     let plan = Plan::new(args)?;
+    let titles: Vec<_> = plan.scripts.iter().map(|script| script.title.as_str()).collect();
+    outputs.reserve_distributions(&titles)?;
     let sends_commands = !args.idle && !matches!(args.tests, Some(Selection::Stream | Selection::Echo));
     if let Some(notice) = plan.writes.as_ref().filter(|_| sends_commands) {
         console.say(notice);

@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use valkey_rdma_transport::TransportError;
+use valkey_rdma_transport::address::listen_advice;
 
 pub(crate) use self::measure::measure;
 pub(crate) use self::reference::write_reference;
@@ -49,7 +50,7 @@ pub(crate) struct Ends {
 pub(crate) enum Error {
     #[error(transparent)]
     Dial(#[from] DialError),
-    #[error("cannot serve at {addr}")]
+    #[error("cannot serve at {addr}{}", listen_advice(*.addr, .source))]
     Bind { addr: SocketAddr, source: io::Error },
     #[error("cannot serve over this device")]
     Device(#[from] TransportError),

@@ -1,6 +1,7 @@
 //! Files that results are written to, checked to be writable before anything is measured.
 
 use std::io;
+use std::path::Path;
 
 use valkey_rdma_program::ReservedFile;
 
@@ -13,7 +14,7 @@ use crate::report::{IntervalLog, hdr, html, json, plot};
 pub(crate) struct Outputs<'a> {
     args: &'a Args,
     /// Keeps no empty file.
-    _reserved: Vec<ReservedFile>,
+    reserved: Vec<ReservedFile>,
 }
 
 impl<'a> Outputs<'a> {
@@ -44,11 +45,23 @@ impl<'a> Outputs<'a> {
                 return Err(Instead::Refuse(reason));
             }
             taken.push((flag, whole));
-            reserved.push(ReservedFile::new(&path).map_err(|error| {
-                Instead::Refuse(format!("{flag}: {} cannot be written: {error}", path.display()))
-            })?);
+            reserved.push(reserve(flag, &path)?);
         }
-        Ok(Outputs { args, _reserved: reserved })
+        Ok(Outputs { args, reserved })
+    }
+
+    /// Makes sure that the distribution of each test can be written. The tests have these titles, and run once each or at each point of
+    /// a matrix.
+    pub(crate) fn reserve_distributions(&mut self, titles: &[&str]) -> Result<(), Instead> {
+        let Some(path) = &self.args.hdr else { return Ok(()) };
+        let times = self.args.matrix.as_ref().map_or(1, |matrix| matrix.combinations().len());
+        for (file, service) in hdr::paths(path, &titles.repeat(times)) {
+            self.reserved.push(reserve("--hdr", &file)?);
+            if self.args.rps > 0.0 {
+                self.reserved.push(reserve("--hdr", &service)?);
+            }
+        }
+        Ok(())
     }
 
     /// The file that is written while tests run, if the user wants it.
@@ -74,4 +87,10 @@ impl<'a> Outputs<'a> {
         }
         Ok(())
     }
+}
+
+fn reserve(flag: &str, path: &Path) -> Result<ReservedFile, Instead> {
+    let reserved = ReservedFile::new(path);
+    reserved
+        .map_err(|error| Instead::Refuse(format!("{flag}: {} cannot be written: {error}", path.display())))
 }

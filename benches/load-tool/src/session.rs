@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::report::IntervalLog;
 use crate::result::{RunInfo, TestResult};
 use crate::workload::{Populate, Script};
-use valkey_rdma_program::Interrupt;
+use valkey_rdma_program::{Interrupt, error_chain};
 
 /// The connections to one server, and the plan of the tests on them.
 #[derive(Debug)]
@@ -192,7 +192,7 @@ impl Session {
             kind: FaultKind::NotPopulated,
             detail: format!("FUNCTION LOAD, which this test needs: {what}"),
         };
-        let client = dial_client(self.fleet.target()).await.map_err(|error| failed(error.to_string()))?;
+        let client = dial_client(self.fleet.target()).await.map_err(|error| failed(error_chain(&error)))?;
         let load = Command::new("FUNCTION").arg("LOAD").arg("REPLACE").arg(library);
         let loading = client.execute(load);
         match self.plan.reply_timeout() {
@@ -202,7 +202,7 @@ impl Session {
                 .map_err(|_| failed(format!("no reply within {limit:?} (--reply-timeout)")))?,
         }
         .map(drop)
-        .map_err(|error| failed(error.to_string()))
+        .map_err(|error| failed(error_chain(&error)))
     }
 }
 

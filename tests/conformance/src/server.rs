@@ -12,7 +12,7 @@ mod run;
 mod windows;
 
 pub use context::{Context, Target};
-pub use login::{Login, without_login};
+pub use login::Login;
 pub use process::Spawned;
 pub use run::{Options, run};
 

@@ -95,7 +95,8 @@ impl Client {
     }
 
     /// Logs in over a stream that is already connected. The client cannot reconnect: once lost, the connection stays
-    /// lost. Otherwise as [`connect_with_dialer`](Self::connect_with_dialer).
+    /// lost. Nor can it open another, so that [commands that overtake](Self#commands-that-overtake) are sent as any command. Otherwise as
+    /// [`connect_with_dialer`](Self::connect_with_dialer).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).

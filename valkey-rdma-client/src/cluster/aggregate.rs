@@ -7,7 +7,7 @@ use crate::error::{ClusterError, Error, Fate};
 use crate::resp::command_table::Response;
 
 /// Joins the replies of nodes, each with the node's address, as the command's description says. An error of one node is
-/// the answer, unless one success is enough.
+/// an error, unless one success is enough.
 pub(super) fn join(replies: Vec<(String, Result<Value, Error>)>, response: Response) -> Result<Value, Error> {
     if response == Response::OneSucceeded {
         return one_succeeded(replies);
@@ -52,16 +52,20 @@ pub(super) fn join(replies: Vec<(String, Result<Value, Error>)>, response: Respo
     }
 }
 
-/// The error of a command, if a part of it failed: the first, unless that says "not sent" and another part ran or may have
-/// run.
+/// The error of a command, if a part of it failed. An answer, and "not sent", must not stand for parts that ran: only "may have run" says
+/// enough.
 fn failure<'a>(replies: impl Iterator<Item = &'a Result<Value, Error>> + Clone) -> Option<Error> {
     let failures = || replies.clone().filter_map(|reply| reply.as_ref().err());
     let first = failures().next()?;
-    let has_run = replies.clone().any(|reply| reply.as_ref().err().is_none_or(Error::may_have_run));
-    if first.may_have_run() || !has_run {
+    let (failed, parts) = (failures().count(), replies.clone().count());
+    let with = |fate: Fate| failures().find(|failure| failure.fate() == fate);
+    if let Some(unknown) = with(Fate::MayHaveRun) {
+        return Some(unknown.clone());
+    }
+    if failed == parts && failures().all(|failure| failure.fate() == first.fate()) {
         return Some(first.clone());
     }
-    let (failed, parts) = (failures().count(), replies.clone().count());
+    let first = with(Fate::NotSent).unwrap_or(first);
     Some(ClusterError::Partial { failed, parts, first: Box::new(first.clone()) }.into())
 }
 
@@ -108,9 +112,12 @@ fn is_not_busy(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use valkey_rdma_resp::ServerError;
 
     use super::*;
+    use crate::error::{LostCause, LostConnection};
 
     fn joined(replies: impl IntoIterator<Item = Value>, response: Response) -> Result<Value, Error> {
         let named = replies.into_iter().enumerate().map(|(at, value)| (format!("n{at}"), Ok(value)));
@@ -146,6 +153,7 @@ mod tests {
     fn what_was_not_sent_to_one_node_may_have_run_on_another() {
         let unsent = || Err(ClusterError::Uncovered { slot: 7 }.into());
         let refused = || Err(ServerError::from_reply(b"OOM x").into());
+        let lost = || Err(LostConnection::new("n1".into(), Arc::new(LostCause::Closed), true).into());
         let fate = |replies: Vec<Result<Value, Error>>| {
             let replies = replies.into_iter().map(|reply| (String::new(), reply)).collect();
             join(replies, Response::AllSucceeded).expect_err("one failed").fate()
@@ -155,6 +163,27 @@ mod tests {
         assert_eq!(fate(vec![unsent(), refused()]), Fate::MayHaveRun);
         assert_eq!(fate(vec![unsent(), unsent()]), Fate::NotSent);
         assert_eq!(fate(vec![refused(), Ok(Value::Int(1))]), Fate::Answered);
+        assert_eq!(fate(vec![refused(), refused()]), Fate::Answered);
+        assert_eq!(fate(vec![refused(), lost()]), Fate::MayHaveRun, "the answer of one node hides nothing");
+    }
+
+    /// MSET of two slots whose second node is out of memory: the first has the new value.
+    #[test]
+    fn an_error_of_one_part_says_that_others_ran() {
+        let error = |replies: Vec<Result<Value, Error>>| {
+            let replies = replies.into_iter().map(|reply| (String::new(), reply)).collect();
+            join(replies, Response::AllSucceeded).expect_err("one failed")
+        };
+        let refused = || Err(ServerError::from_reply(b"OOM no memory").into());
+        let partial = error(vec![Ok(Value::Int(1)), refused()]);
+        assert!(
+            matches!(&partial, Error::Cluster(ClusterError::Partial { failed: 1, parts: 2, .. })),
+            "{partial:?}"
+        );
+        assert!(partial.to_string().contains("1 of the command's 2 parts failed"), "{partial}");
+        assert!(partial.to_string().contains("OOM no memory"), "{partial}");
+        let all = error(vec![refused(), refused()]);
+        assert!(all.server().is_some_and(|error| error.code == "OOM"), "none ran: {all:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use valkey_rdma_resp::{FromValue, Value};
 
 use super::config::ClusterConfig;
-use super::core::Core;
+use super::core::{Core, Place};
 use super::node::Node;
 use super::route::{Routed, route, slot_of};
 use super::tries::{Target, Tries};
@@ -221,9 +221,17 @@ impl ClusterClient {
     ) -> Result<(Arc<Node>, Value), Error> {
         let repeatable = command.is_idempotent();
         let deadline = tries.deadline();
+        let overtakes = command.overtakes();
+        if overtakes {
+            tries.go_apart();
+        }
         loop {
             let place = tries.next().await?;
-            match place.attempt(*command, deadline).await {
+            let attempted = match overtakes {
+                false => place.attempt(*command, deadline).await,
+                true => self.overtake(&place, command).await,
+            };
+            match attempted {
                 Ok(value) => return Ok((place.node, value)),
                 Err(FailedAttempt { error, command: Some(back) }) => {
                     command = back;
@@ -235,6 +243,15 @@ impl ClusterClient {
                 }
             }
         }
+    }
+}
+
+impl ClusterClient {
+    /// Sends a command that must not wait behind others on a connection of its own.
+    async fn overtake(&self, place: &Place, command: Box<Command>) -> Result<Value, FailedAttempt> {
+        let limited = place.client.limited(Command::clone(&command));
+        let answer = async { self.core.checkout(place).await?.execute(limited).await };
+        answer.await.map_err(|error| FailedAttempt { error, command: Some(command) })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::pending;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -80,6 +81,7 @@ impl Core {
             config: node_config,
             backoff: config.node.reconnect.unwrap_or_default(),
             events: NodeEventHub::new(),
+            has_told: AtomicBool::new(false),
             reached: watch::Sender::default(),
             home: home.clone(),
         });

@@ -1,6 +1,6 @@
 //! Dedicated connections to one node; large values and blocking commands on the node of their key.
 
-use valkey_rdma_resp::{FromValue, Value};
+use valkey_rdma_resp::{FromValue, ServerErrorKind, Value};
 
 use super::address::NodeAddress;
 use super::client::ClusterClient;
@@ -149,7 +149,7 @@ impl ClusterClient {
     /// Sends a command whose last argument of `len` bytes is written piece by piece to the node of its key, as
     /// [`Client::stream_argument`](crate::Client::stream_argument) does.
     ///
-    /// The node is asked first whether it serves the key, because the bytes are sent only once: if the slot moves during
+    /// The node is asked first whether it serves the key (`EXISTS`, if the user may run it), because the bytes are sent only once: if the slot moves during
     /// the transfer, [`ValueWriter::finish`] fails with the server's MOVED, and the command has not run.
     ///
     /// # Errors
@@ -172,7 +172,11 @@ impl ClusterClient {
         loop {
             let place = tries.next().await?;
             let begun = async {
-                place.attempt(probe.clone(), deadline).await.map_err(|failed| failed.error)?;
+                match place.attempt(probe.clone(), deadline).await.map_err(|failed| failed.error) {
+                    // Without the answer, a slot that has moved is noticed by the command itself.
+                    Err(Error::Server(refusal)) if refusal.kind() == ServerErrorKind::NoPerm => {}
+                    answer => drop(answer?),
+                }
                 let connection = self.core.checkout(&place).await?;
                 connection.stream_argument(command.clone(), len, limit).await
             };

@@ -28,6 +28,8 @@ pub(super) struct DialSettings {
     pub(super) config: Config,
     pub(super) backoff: Backoff,
     pub(super) events: NodeEventHub,
+    /// A warning has said that replicas are not read.
+    pub(super) has_told: AtomicBool,
     /// Sent to when a node was connected: attempts to connect to others that wait begin at once.
     pub(super) reached: watch::Sender<()>,
     pub(super) home: Home,
@@ -47,6 +49,8 @@ pub(super) struct Node {
     outcome: watch::Sender<Option<Error>>,
     /// Until then, reads go to other nodes: this one was unreachable, loading, or without its primary.
     passed_over_until: ArcSwapOption<Instant>,
+    /// True if its connection may not read from it as a replica.
+    redirects_reads: AtomicBool,
     /// True from the first map that names it a primary until it has answered as something else.
     had_slots: AtomicBool,
     /// Since when it has left commands unanswered, if that is too long.
@@ -81,6 +85,7 @@ impl Node {
             dial: Mutex::default(),
             outcome: watch::Sender::new(None),
             passed_over_until: ArcSwapOption::empty(),
+            redirects_reads: AtomicBool::new(false),
             had_slots: AtomicBool::new(false),
             silent_since: ArcSwapOption::empty(),
             facts: Mutex::default(),
@@ -179,6 +184,19 @@ impl Node {
                 drop(self.start_dial());
                 false
             }
+        }
+    }
+
+    /// False if it redirects reads while it is a replica.
+    pub(super) fn may_be_read(&self) -> bool {
+        !self.redirects_reads.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether a new connection may read from it as a replica. Says so once in the log if not.
+    fn set_may_read(&self, may_read: bool) {
+        self.redirects_reads.store(!may_read, Ordering::Relaxed);
+        if !may_read && !self.settings.has_told.swap(true, Ordering::Relaxed) {
+            warn!(node = %self.name, "the user may not run READONLY: reads go to primaries, not to replicas");
         }
     }
 
@@ -296,6 +314,7 @@ impl Attempt {
             Ok(client) if !dial.closed => {
                 debug!(node = %node.name, info = %client.info(), "connected to a node");
                 dial.redial.connected();
+                node.set_may_read(client.info().may_read_replica);
                 node.pass_over_until(None);
                 let events = &node.settings.events;
                 events.connected(&node.address, &client, || node.live.store(Some(Arc::new(client.clone()))));

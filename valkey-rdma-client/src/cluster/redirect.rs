@@ -26,11 +26,16 @@ impl Verdict {
         match error.kind() {
             ServerErrorKind::Moved => match target(&error.message, answering) {
                 Some((slot, address)) => Self::Moved(slot, address),
+                // The map may have its address.
+                None if names_no_node(&error.message) => Self::NotReady,
                 None => Self::Final,
             },
-            ServerErrorKind::Ask => {
-                target(&error.message, answering).map_or(Self::Final, |(_, to)| Self::Ask(to))
-            }
+            ServerErrorKind::Ask => match target(&error.message, answering) {
+                Some((_, to)) => Self::Ask(to),
+                // Until the slot has moved.
+                None if names_no_node(&error.message) => Self::TryAgain,
+                None => Self::Final,
+            },
             ServerErrorKind::TryAgain => Self::TryAgain,
             ServerErrorKind::ClusterDown
             | ServerErrorKind::Loading
@@ -43,6 +48,11 @@ impl Verdict {
             _ => Self::Final,
         }
     }
+}
+
+/// True for `3999 ?:6381`: the cluster prefers host names, and that node announces none.
+fn names_no_node(message: &str) -> bool {
+    message.split_once(' ').is_some_and(|(_, address)| address.trim().starts_with("?:"))
 }
 
 /// Reads `3999 127.0.0.1:6381`. An empty host is that of the answering node, and so is port 0.
@@ -80,11 +90,17 @@ mod tests {
 
     #[test]
     fn a_redirection_that_makes_no_sense_is_the_answer() {
-        for text in
-            ["MOVED", "MOVED x h:1", "MOVED 16384 h:1", "MOVED 1 h", "MOVED 1 h:x", "MOVED 1 ?:1", "ASK"]
+        for text in ["MOVED", "MOVED x h:1", "MOVED 16384 h:1", "MOVED 1 h", "MOVED 1 h:x", "MOVED ?", "ASK"]
         {
             assert_eq!(verdict(text), Verdict::Final, "{text}");
         }
+    }
+
+    /// As a cluster that prefers host names names a node without one.
+    #[test]
+    fn a_redirection_to_a_node_without_a_name_is_waited_out() {
+        assert_eq!(verdict("MOVED 1 ?:1"), Verdict::NotReady);
+        assert_eq!(verdict("ASK 1 ?:1"), Verdict::TryAgain);
     }
 
     #[test]

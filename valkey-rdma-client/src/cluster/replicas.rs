@@ -11,7 +11,7 @@ use super::node::Node;
 ///
 /// A replica that cannot be reached, still loads its data or has lost its primary is passed over for the moment that
 /// [`Config::reconnect`](crate::Config::reconnect) sets, and longer while it cannot be connected to. Everything else is
-/// sent to primaries.
+/// sent to primaries. A user who may not run `READONLY` reads from primaries only, whatever is set here: the log has one warning.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum ReadFrom {
@@ -103,7 +103,8 @@ impl ReadFrom {
                         zone: zone.as_deref(),
                     })
                     .collect();
-                choose(&candidates).checked_sub(1).and_then(|at| replicas.get(at)).unwrap_or(primary)
+                let replica = choose(&candidates).checked_sub(1).and_then(|at| replicas.get(at));
+                replica.filter(|replica| replica.may_be_read()).unwrap_or(primary)
             }
         }
     }
@@ -112,7 +113,7 @@ impl ReadFrom {
 /// The next usable node that fits, beginning at `turn`.
 fn in_turn(nodes: &[Arc<Node>], turn: usize, fits: impl Fn(&Node) -> bool) -> Option<&Arc<Node>> {
     let in_order = (0..nodes.len()).map(|step| &nodes[turn.wrapping_add(step) % nodes.len()]);
-    in_order.into_iter().find(|node| node.is_usable() && fits(node))
+    in_order.into_iter().find(|node| node.may_be_read() && node.is_usable() && fits(node))
 }
 
 impl fmt::Debug for ReadFrom {

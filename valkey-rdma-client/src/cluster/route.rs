@@ -137,6 +137,10 @@ fn concerns_one_node(command: &Command, description: &Description<'_>) -> bool {
     let mut words = command.words().map(<[u8]>::to_ascii_uppercase);
     let (name, sub) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     match &name[..] {
+        // Every node has the same text.
+        b"DEBUG" | b"MODULE" if sub == b"HELP" => false,
+        // Modules must be loaded in all nodes.
+        b"MODULE" if sub == b"LIST" => false,
         b"SHUTDOWN" | b"REPLICAOF" | b"SLAVEOF" | b"FAILOVER" | b"BGSAVE" | b"SAVE" | b"BGREWRITEAOF"
         | b"DEBUG" | b"MODULE" | b"SWAPDB" => true,
         b"CLUSTER" => !READ_BY_ANY.contains(&&sub[..]),
@@ -188,7 +192,10 @@ mod tests {
         assert_eq!(routed("TIME").expect("any"), Routed::Any);
         assert_eq!(routed("EVAL x 0").expect("any"), Routed::Any);
         assert_eq!(routed("CLUSTER SHARDS").expect("any"), Routed::Any);
-        for one in ["SHUTDOWN", "CLUSTER FAILOVER", "DEBUG SLEEP 1", "SCAN 0"] {
+        for any in ["MODULE LIST", "module help", "DEBUG HELP"] {
+            assert_eq!(routed(any).expect("any"), Routed::Any, "{any}");
+        }
+        for one in ["SHUTDOWN", "CLUSTER FAILOVER", "DEBUG SLEEP 1", "SCAN 0", "MODULE LOAD x", "MODULE"] {
             assert!(matches!(routed(one), Err(ClusterError::NoRoute { .. })), "{one}");
         }
     }

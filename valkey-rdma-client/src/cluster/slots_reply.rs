@@ -41,7 +41,8 @@ impl View {
     /// Reads a reply. `answering` is the address of the node that answers: it stands in for an endpoint that the cluster
     /// does not know, and for port 0. The error says what makes no sense.
     ///
-    /// Shape: an array of `[first, last, primary, replica...]`, a node being `[endpoint, port, id, ...]`.
+    /// Shape: an array of `[first, last, primary, replica...]`, a node being `[endpoint, port, id, metadata]`. The metadata are names and
+    /// values of the endpoints that are not preferred.
     ///
     /// Source: valkey.io/commands/cluster-slots.
     pub(super) fn read(reply: &Value, answering: &NodeAddress) -> Result<Self, String> {
@@ -101,7 +102,7 @@ impl View {
 }
 
 impl ViewNode {
-    /// `None` for a node whose endpoint the cluster does not know yet: `?`.
+    /// `None` for a node that has neither an endpoint, but `?`, nor an address.
     fn read(field: &Value, answering: &NodeAddress) -> Result<Option<Self>, String> {
         let fields = field.as_slice().ok_or_else(|| format!("{} as a node", field.describe()))?;
         let host = match fields.first() {
@@ -109,17 +110,37 @@ impl ViewNode {
             Some(text) => text.as_str(),
             None => None,
         };
-        let host = host.ok_or("a node without an endpoint")?;
-        if host == "?" {
-            return Ok(None);
-        }
-        let host = if host.is_empty() { &answering.host } else { host };
+        let host = match host.ok_or("a node without an endpoint")? {
+            // The cluster prefers host names, and this node announces none.
+            "?" => match fields.get(3).and_then(ip) {
+                // The answering node itself, which does not know its address yet.
+                Some("") => &answering.host,
+                Some(ip) => ip,
+                None => return Ok(None),
+            },
+            "" => &answering.host,
+            host => host,
+        };
         let port = fields.get(1).and_then(Value::as_int).and_then(|port| u16::try_from(port).ok());
         let port = port.ok_or_else(|| format!("a port of {host} that is not one"))?;
         let id = fields.get(2).and_then(Value::as_str).map(str::to_owned);
         let (port, port_assumed) = if port == 0 { (answering.port, true) } else { (port, false) };
         Ok(Some(Self { address: NodeAddress::new(host, port), id, port_assumed }))
     }
+}
+
+/// The IP address among a node's metadata: a map, or with RESP2 an array of names and values.
+fn ip(metadata: &Value) -> Option<&str> {
+    let value = match metadata {
+        Value::Map(pairs) => {
+            pairs.iter().find(|(name, _)| name.as_bytes() == Some(b"ip")).map(|(_, value)| value)
+        }
+        other => {
+            let mut fields = other.as_slice()?.chunks_exact(2);
+            fields.find(|pair| pair[0].as_bytes() == Some(b"ip")).map(|pair| &pair[1])
+        }
+    };
+    value?.as_str()
 }
 
 #[cfg(test)]
@@ -175,6 +196,26 @@ mod tests {
             read([range(0, 9, [node("a", 1), node("?", 2)]), range(10, 19, [node("?", 1), node("b", 1)])]);
         let view = view.expect("a map");
         assert_eq!((view.shards.len(), view.shards[0].len(), view.covered()), (1, 1, 10));
+    }
+
+    /// `cluster-preferred-endpoint-type hostname`, and a node without `cluster-announce-hostname`.
+    #[test]
+    fn a_node_without_a_host_name_has_its_address_in_the_metadata() {
+        let map = Value::Map(vec![(text("hostname"), text("")), (text("ip"), text("10.0.0.3"))]);
+        let flat = Value::Array(vec![text("ip"), text("10.0.0.3")]);
+        for metadata in [map, flat] {
+            let nameless =
+                |port| Value::Array(vec![text("?"), Value::Int(port), text("id"), metadata.clone()]);
+            let view = read([range(0, 9, [nameless(1), nameless(2)])]).expect("a map");
+            let addresses: Vec<_> = view.shards[0].iter().map(|node| node.address.clone()).collect();
+            assert_eq!(addresses, [NodeAddress::new("10.0.0.3", 1), NodeAddress::new("10.0.0.3", 2)]);
+        }
+        let nameless = |metadata| Value::Array(vec![text("?"), Value::Int(1), text("id"), metadata]);
+        let view = read([range(0, 9, [nameless(Value::Map(vec![(text("ip"), text(""))]))])]).expect("a map");
+        assert_eq!(view.shards[0][0].address, NodeAddress::new("seed", 1), "the answering node itself");
+        for unknown in [Value::Map(Vec::new()), Value::Array(vec![text("ip")]), Value::Nil] {
+            assert_eq!(read([range(0, 9, [nameless(unknown)])]).expect("a map").covered(), 0);
+        }
     }
 
     #[test]

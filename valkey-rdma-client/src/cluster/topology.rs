@@ -70,6 +70,11 @@ impl Topology {
         self.settings.backoff
     }
 
+    /// Is sent to when a node was connected.
+    pub(super) fn reached(&self) -> watch::Receiver<()> {
+        self.settings.reached.subscribe()
+    }
+
     /// The current map. The guard must not be kept across an `await`.
     pub(super) fn map(&self) -> Guard<Arc<SlotMap>> {
         self.map.load()
@@ -266,6 +271,7 @@ mod tests {
             config: Config::default(),
             backoff: Default::default(),
             events: NodeEventHub::new(),
+            has_told: Default::default(),
             reached: watch::Sender::default(),
             home: Home::here(),
         };

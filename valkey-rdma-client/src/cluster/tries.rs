@@ -81,8 +81,14 @@ impl<'a> Tries<'a> {
     }
 
     /// The tries are made on connections of their own.
-    pub(super) fn apart(self) -> Self {
-        Self { apart: true, ..self }
+    pub(super) fn apart(mut self) -> Self {
+        self.go_apart();
+        self
+    }
+
+    /// As [`apart`](Self::apart), in place.
+    pub(super) fn go_apart(&mut self) {
+        self.apart = true;
     }
 
     pub(super) fn deadline(&self) -> Option<Deadline> {

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::endpoint::{Endpoint, Transport};
 use crate::error::{ConnectCause, ConnectError};
 use crate::stats::{ConnectionInfo, Purpose};
-use valkey_rdma_transport::{AnyStream, DeviceKind, Duplex, Stream, TransportError};
+use valkey_rdma_transport::{AnyStream, DeviceKind, Duplex, Stream, TransportError, address};
 
 /// Opens connections to one server, all with the same settings.
 pub(crate) struct Connector {
@@ -83,6 +83,11 @@ impl Connector {
 
     pub(crate) fn once(endpoint: Endpoint, config: Config) -> Self {
         Self { source: Source::Once, ..Self::new(endpoint, config) }
+    }
+
+    /// False if the program's only stream is all there is.
+    pub(crate) fn can_connect(&self) -> bool {
+        !matches!(self.source, Source::Once)
     }
 
     /// Connects and logs in, within the endpoint's timeout.
@@ -213,6 +218,7 @@ impl Connector {
     ) -> Result<RawConnection, ConnectCause> {
         let (silence, source) = (self.config.keepalive_timeout, self.endpoint.source());
         let connect = move |address| async move {
+            address::check_interface(address).map_err(ConnectCause::Address)?;
             tcp::connect(address, source, silence).await.map_err(|error| ConnectCause::Io(Arc::new(error)))
         };
         let (stream, peer) = dial(deadline, addresses, connect).await?;
@@ -292,15 +298,10 @@ fn worth_a_fallback(cause: &ConnectCause) -> bool {
 }
 
 async fn resolve(endpoint: &Endpoint, port: u16) -> Result<Vec<SocketAddr>, ConnectCause> {
-    if let Ok(address) = endpoint.host().parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, port)]);
-    }
-    let found = tokio::net::lookup_host((endpoint.host(), port)).await;
-    Ok(found.map_err(|error| ConnectCause::Resolve(Arc::new(error)))?.collect())
+    address::resolve(endpoint.host(), port).await.map_err(ConnectCause::of_resolve)
 }
 
-/// Tries addresses in order until one accepts. Each gets an equal share of the remaining time, so a dead first address
-/// does not use it up. The last failure is returned.
+/// Tries addresses in order until one accepts, each for its [share](address::shares) of the time. The last failure is returned.
 async fn dial<S, F>(
     deadline: &ConnectDeadline,
     addresses: &[SocketAddr],
@@ -310,8 +311,7 @@ where
     F: Future<Output = Result<S, ConnectCause>>,
 {
     let mut failure = ConnectCause::NoAddress;
-    for (tried, &address) in addresses.iter().enumerate() {
-        let share = deadline.left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+    for (address, share) in address::shares(addresses, deadline.at) {
         failure = match timeout(share, connect(address)).await {
             Ok(Ok(stream)) => return Ok((stream, address)),
             Ok(Err(cause)) => cause,

@@ -7,15 +7,17 @@ use tracing::debug;
 use valkey_rdma_resp::{Protocol, ServerErrorKind, without_arguments};
 
 use super::connect::{ConnectDeadline, Connector};
+use super::login_reply::{Returns, probe};
 use super::raw::RawConnection;
 use crate::endpoint::Endpoint;
-use crate::error::ConnectCause;
+use crate::error::{ConnectCause, LostCause};
 use crate::resp::Command;
 use crate::stats::Purpose;
 
 impl Connector {
     /// Applies the settings of endpoint and config to a connection. All commands are sent in one write. The first
-    /// refusal that matters is the failure, even if the server closes the connection after it.
+    /// refusal that matters is the failure, even if the server closes the connection after it. So is a reply that is not what its
+    /// command returns: the replies to callers would be out of step too.
     pub(super) async fn set_up(
         &self,
         mut raw: RawConnection,
@@ -23,15 +25,28 @@ impl Connector {
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
         let (commands, steps): (Vec<_>, Vec<_>) = self.steps(purpose).unzip();
+        let names: Vec<_> = commands.iter().map(|command| command.kept_name().to_string()).collect();
         let mut replies = Vec::with_capacity(commands.len());
         let outcome = timeout_at(deadline.at, raw.exchange_into(&commands, &mut replies)).await;
         // A server that refuses the connection says so in its only reply.
         let is_only = replies.len() == 1;
         let mut ignored = None;
-        for (reply, step) in replies.into_iter().zip(steps) {
+        for ((reply, step), name) in replies.into_iter().zip(steps).zip(names) {
+            if let Err(other) = step.returns().check(&reply) {
+                return Err(ConnectCause::Lost(Arc::new(LostCause::OutOfStep(other.in_reply_to(name)))));
+            }
             match reply {
+                Ok(reply) if step == Step::Hello => {
+                    raw.role = reply.into_fields().ok().and_then(|mut fields| fields.take("role").ok());
+                }
                 Ok(_) => {}
-                Err(error) if step == Step::BestEffort && error.kind() != ServerErrorKind::NoAuth => {
+                Err(error) if step == Step::ReadReplicas && error.kind() == ServerErrorKind::NoPerm => {
+                    Arc::make_mut(&mut raw.info).may_read_replica = false;
+                }
+                Err(error) if step == Step::IfAllowed && error.kind() == ServerErrorKind::NoPerm => {
+                    debug!(%error, "ignored");
+                }
+                Err(error) if step.is_best_effort() && error.kind() != ServerErrorKind::NoAuth => {
                     debug!(%error, "ignored");
                     ignored = is_only.then_some(error);
                 }
@@ -43,7 +58,10 @@ impl Connector {
             }
         }
         match outcome {
-            Ok(Ok(())) => Ok(raw),
+            Ok(Ok(())) => {
+                raw.expect_no_reply().map_err(|cause| ConnectCause::Lost(Arc::new(cause)))?;
+                Ok(raw)
+            }
             // What it refused is then why it closes the connection.
             Ok(Err(cause)) => {
                 Err(ignored.map_or_else(|| ConnectCause::Lost(Arc::new(cause)), ConnectCause::Rejected))
@@ -56,8 +74,10 @@ impl Connector {
     fn steps(&self, purpose: Purpose) -> impl Iterator<Item = (Command, Step)> {
         let endpoint = &self.endpoint;
         let login = login(endpoint);
-        // Without a login command, only PING shows that the server requires one: SETINFO is allowed before a login.
-        let probe = login.is_none().then(|| Command::new("PING"));
+        let login_step = match endpoint.protocol() {
+            Protocol::Resp3 => Step::Hello,
+            Protocol::Resp2 => Step::Required,
+        };
         let database = endpoint.database();
         let select = (database != 0).then(|| Command::new("SELECT").arg(database.to_string()));
         let name = self.config.name.as_deref().map(|name| Command::from_args(["CLIENT", "SETNAME", name]));
@@ -67,10 +87,19 @@ impl Connector {
         let library = Command::from_args(["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
         let version = Command::from_args(["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
         let replicas = self.config.read_replicas.then(|| Command::new("READONLY"));
-        let needed = login.into_iter().chain(select).chain(name).chain(tracking).chain(replicas);
-        needed
-            .map(|command| (command, Step::Required))
-            .chain(probe.into_iter().chain([library, version]).map(|command| (command, Step::BestEffort)))
+        [
+            (login, login_step),
+            (select, Step::Required),
+            (name, Step::IfAllowed),
+            (tracking, Step::Required),
+            (replicas, Step::ReadReplicas),
+            (Some(library), Step::BestEffort),
+            (Some(version), Step::BestEffort),
+            // Without a login command, only this shows that the server requires one: SETINFO is allowed before a login.
+            (Some(probe()), Step::Probe),
+        ]
+        .into_iter()
+        .filter_map(|(command, step)| Some((command?, step)))
     }
 }
 
@@ -79,8 +108,30 @@ impl Connector {
 enum Step {
     /// The connection would not match the settings.
     Required,
+    /// As `Required`. The reply names the server's role.
+    Hello,
+    /// The connection works without it for a user who may not run it. Any other refusal is the caller's mistake.
+    IfAllowed,
+    /// As `IfAllowed`, but a replica then redirects reads to its primary.
+    ReadReplicas,
     /// Some servers do not know the command or do not allow it. Still shows that a login is missing.
     BestEffort,
+    /// As `BestEffort`. The reply shows that all replies before it were those to the commands before it.
+    Probe,
+}
+
+impl Step {
+    fn is_best_effort(self) -> bool {
+        matches!(self, Self::BestEffort | Self::Probe)
+    }
+
+    fn returns(self) -> Returns {
+        match self {
+            Self::Hello => Returns::Hello,
+            Self::Probe => Returns::Probe,
+            Self::Required | Self::IfAllowed | Self::ReadReplicas | Self::BestEffort => Returns::Ok,
+        }
+    }
 }
 
 /// The command that logs in and chooses the protocol, if one is needed.

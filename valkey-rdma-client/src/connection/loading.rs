@@ -7,8 +7,9 @@ use tokio::time::timeout_at;
 use valkey_rdma_resp::ServerErrorKind;
 
 use super::connect::{ConnectDeadline, Connector};
+use super::login_reply::Returns;
 use super::raw::RawConnection;
-use crate::error::{ConnectCause, ConnectError};
+use crate::error::{ConnectCause, ConnectError, LostCause};
 use crate::resp::Command;
 use crate::stats::Purpose;
 
@@ -19,7 +20,7 @@ impl Connector {
     /// Connects, and asks with PING whether the server has its data. If it has not, that is the failure, and the connection is
     /// left in `loading`: the next call asks on it again. Only a server with its data counts as [reached](Connector::reached).
     ///
-    /// Any other answer will do, NOPERM too.
+    /// Any other error will do, NOPERM too.
     pub(crate) async fn connect_loaded(
         &self,
         purpose: Purpose,
@@ -35,7 +36,12 @@ impl Connector {
             Ok(Err(cause)) => return Err(self.failure(ConnectCause::Lost(Arc::new(cause)))),
             Err(_) => return Err(self.failure(deadline.passed(true))),
         };
-        match replies.into_iter().next() {
+        let reply = replies.into_iter().next();
+        if let Some(Err(other)) = reply.as_ref().map(|reply| Returns::Pong.check(reply)) {
+            let cause = LostCause::OutOfStep(other.in_reply_to("PING"));
+            return Err(self.failure(ConnectCause::Lost(Arc::new(cause))));
+        }
+        match reply {
             Some(Err(error)) if error.kind() == ServerErrorKind::Loading => {
                 // Another server may become the primary meanwhile.
                 if self.locator().is_none() {

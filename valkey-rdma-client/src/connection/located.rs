@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::debug;
+use valkey_rdma_resp::ServerErrorKind;
 
 use super::connect::{ConnectDeadline, Connector, Login};
 use super::locator::{Finding, Locator};
@@ -103,8 +104,22 @@ impl Connector {
         }
     }
 
-    /// Asks the server for its role: what the Sentinels report may be old.
+    /// Refuses a server with another role: what the Sentinels report may be old. One whose role is not known is believed to be the primary.
     async fn only_primary(&self, mut raw: RawConnection) -> Result<RawConnection, ConnectCause> {
+        let role = match raw.role.take() {
+            Some(role) => Some(role),
+            None => self.ask_role(&mut raw).await?,
+        };
+        match role {
+            Some(role) if role != "master" => {
+                Err(ConnectCause::NotPrimary { address: self.endpoint.authority().into(), role: role.into() })
+            }
+            _ => Ok(raw),
+        }
+    }
+
+    /// Asks the server for its role, which its reply to HELLO did not say. `None`: the user may not ask.
+    async fn ask_role(&self, raw: &mut RawConnection) -> Result<Option<String>, ConnectCause> {
         let (question, mut replies) = ([Command::new("ROLE")], Vec::new());
         let limit = self.endpoint.timeout();
         let asked = timeout(limit, raw.exchange_into(&question, &mut replies));
@@ -114,14 +129,12 @@ impl Connector {
             Err(_) => return Err(ConnectCause::Deadline { limit, connected: true }),
         }
         match replies.pop() {
+            Some(Err(error)) if error.kind() == ServerErrorKind::NoPerm => Ok(None),
             Some(Err(error)) => Err(ConnectCause::Rejected(error)),
-            Some(Ok(role)) => match role.as_slice().and_then(|fields| fields.first()?.as_str()) {
-                Some("master") => Ok(raw),
-                role => Err(ConnectCause::NotPrimary {
-                    address: self.endpoint.authority().into(),
-                    role: role.unwrap_or("none").into(),
-                }),
-            },
+            Some(Ok(reply)) => {
+                let role = reply.as_slice().and_then(|fields| fields.first()?.as_str());
+                Ok(Some(role.unwrap_or("none").to_owned()))
+            }
             None => Err(ConnectCause::NoAddress),
         }
     }

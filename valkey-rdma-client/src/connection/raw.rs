@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, empty};
 use tokio::runtime::Handle;
-use valkey_rdma_resp::{Decoder, ServerError, Value};
+use valkey_rdma_resp::{Decoder, ProtocolError, ServerError, Value};
 use valkey_rdma_transport::{AnyStream, Monitor};
 
 use super::drain::Drain;
@@ -47,6 +47,8 @@ pub(crate) struct RawConnection {
     after_large: bool,
     /// The address, if a [`Locator`](super::Locator) has found it.
     pub(crate) located: Option<Arc<str>>,
+    /// The server's role, by its reply to HELLO.
+    pub(crate) role: Option<String>,
 }
 
 impl RawConnection {
@@ -64,6 +66,7 @@ impl RawConnection {
             runtime: Handle::current(),
             after_large: false,
             located: None,
+            role: None,
         }
     }
 
@@ -222,9 +225,14 @@ impl RawConnection {
         for command in commands {
             self.write_buffer.push(command);
         }
+        self.receive_replies(commands.len(), replies).await
+    }
+
+    /// Writes the write buffer, and receives replies until there are `count` of them. As [`exchange_into`](Self::exchange_into) otherwise.
+    async fn receive_replies(&mut self, count: usize, replies: &mut Vec<Reply>) -> Result<(), LostCause> {
         poll_fn(|cx| {
             let written = self.poll_flush(cx);
-            while replies.len() < commands.len() {
+            while replies.len() < count {
                 match self.poll_receive(cx) {
                     Poll::Ready(Ok(Value::Push(_))) => {}
                     Poll::Ready(Ok(value)) => {
@@ -250,6 +258,36 @@ impl RawConnection {
             written.map(|_| Ok(()))
         })
         .await
+    }
+
+    /// As [`exchange`](Self::exchange), for commands of which some block. A dropped future leaves the replies outstanding that come without
+    /// a wait for another client.
+    pub(crate) async fn exchange_blocking(&mut self, commands: &[Command]) -> Result<Vec<Reply>, LostCause> {
+        for command in commands {
+            self.write_buffer.push(command);
+        }
+        let mut replies = Vec::with_capacity(commands.len());
+        for group in commands.split_inclusive(Command::blocks) {
+            let owed = group.iter().filter(|command| !command.blocks()).count();
+            let behind = commands.len() - replies.len() - owed;
+            self.outstanding = Outstanding::UntilBlocked { owed, behind };
+            self.receive_replies(replies.len() + group.len(), &mut replies).await?;
+        }
+        Ok(replies)
+    }
+
+    /// Drops the push messages that have arrived: they are for listeners, and this connection has none yet.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Unsolicited`] if a reply has arrived too, or a part of one. Nothing may be outstanding.
+    pub(crate) fn expect_no_reply(&mut self) -> Result<(), LostCause> {
+        loop {
+            match self.decoder.next().map_err(LostCause::Protocol)? {
+                Some(Value::Push(_)) => {}
+                None if !self.decoder.holds_reply() => return Ok(()),
+                Some(_) | None => return Err(LostCause::Protocol(ProtocolError::Unsolicited)),
+            }
+        }
     }
 
     /// The error that a peer sent before it stopped reading, if any.
@@ -316,8 +354,11 @@ fn arrived(read: io::Result<usize>) -> Result<usize, LostCause> {
 /// What the server still owes, apart from a reply that is partly in the decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outstanding {
-    /// This many replies, apart from those to commands that are not written. Blocking commands owe none.
+    /// This many replies, apart from those to commands that are not written.
     Replies(usize),
+    /// `owed` replies, apart from those to commands that are not written. The next command blocks: it owes none, and those after it wait
+    /// for it. `behind` counts all of these.
+    UntilBlocked { owed: usize, behind: usize },
     /// This many bytes of a string that is read piece by piece, CRLF included, then this many replies.
     Bytes { left: usize, then: usize },
 }
@@ -327,8 +368,8 @@ impl Outstanding {
 
     /// Counts a reply as received.
     pub(crate) fn one_less(&mut self) {
-        if let Self::Replies(count) = self {
-            *count = count.saturating_sub(1);
+        if let Self::Replies(owed) | Self::UntilBlocked { owed, .. } = self {
+            *owed = owed.saturating_sub(1);
         }
     }
 
@@ -342,9 +383,13 @@ impl Outstanding {
 
 impl Drop for RawConnection {
     fn drop(&mut self) {
+        // A server does not answer half a command.
+        let unwritten = self.write_buffer.unwritten_commands();
         let (replies, bytes) = match self.outstanding {
-            // A server does not answer half a command.
-            Outstanding::Replies(count) => (count.saturating_sub(self.write_buffer.unwritten_commands()), 0),
+            Outstanding::Replies(count) => (count.saturating_sub(unwritten), 0),
+            Outstanding::UntilBlocked { owed, behind } => {
+                (owed.min((owed + behind).saturating_sub(unwritten)), 0)
+            }
             Outstanding::Bytes { left, then } => (then, left),
         };
         let between_replies = replies == 0 && bytes == 0 && self.decoder.is_empty();

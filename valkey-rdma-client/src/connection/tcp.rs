@@ -25,7 +25,7 @@ pub(super) async fn connect(
         None => TcpStream::connect(address).await?,
         Some(source) => {
             let socket = if source.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-            socket.bind(SocketAddr::new(source, 0))?;
+            socket.bind(valkey_rdma_transport::address::source_towards(source, address))?;
             socket.connect(address).await?
         }
     };

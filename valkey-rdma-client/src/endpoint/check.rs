@@ -7,6 +7,8 @@ use super::{Endpoint, EndpointError, RdmaPort, Transport};
 /// [`Endpoint::RX_SIZES`] in words.
 pub(super) const ALLOWED_RX_SIZES: &str = "a number of bytes from 65536 to 16777216";
 
+pub(super) const ALLOWED_DEVICES: &str = "the name of an RDMA device";
+
 impl Endpoint {
     /// Refuses Sentinels, where the address must be that of a server.
     pub(crate) fn check_direct(&self) -> Result<(), EndpointError> {
@@ -24,8 +26,11 @@ impl Endpoint {
 
     /// Checks values that the setters accept, and combinations.
     pub(crate) fn check(&self) -> Result<(), EndpointError> {
-        if self.host.is_empty() {
-            return Err(EndpointError::MissingHost);
+        match &self.sentinels {
+            Some(sentinels) => sentinels.check()?,
+            None if self.host.is_empty() => return Err(EndpointError::MissingHost),
+            None if self.port == 0 => return Err(EndpointError::PortZero),
+            None => {}
         }
         if self.transport != Transport::Rdma && self.gid.is_some() {
             return Err(EndpointError::OnlyOnRdma { option: "gid" });
@@ -45,12 +50,17 @@ impl Endpoint {
         {
             return Err(EndpointError::NotOnTcp { option });
         }
-        match self.rx_size {
-            Some(bytes) if !Self::RX_SIZES.contains(&bytes) => Err(EndpointError::BadOption {
-                name: "rx_size".to_owned(),
-                value: bytes.to_string(),
-                allowed: ALLOWED_RX_SIZES,
-            }),
+        let bad = |name: &str, value: String, allowed| {
+            Err(EndpointError::BadOption { name: name.to_owned(), value, allowed })
+        };
+        match (self.rx_size, &self.device, self.rdma_port) {
+            (Some(bytes), ..) if !Self::RX_SIZES.contains(&bytes) => {
+                bad("rx_size", bytes.to_string(), ALLOWED_RX_SIZES)
+            }
+            (_, Some(name), _) if name.is_empty() => bad("device", name.clone(), ALLOWED_DEVICES),
+            (.., rule @ (RdmaPort::Offset(0) | RdmaPort::Fixed(0))) => {
+                bad("rdma_port", rule.to_string(), super::rdma_port::ALLOWED)
+            }
             _ => Ok(()),
         }
     }

@@ -1,6 +1,7 @@
 //! [`EndpointError`]: why an endpoint is invalid, and what is allowed.
 
-/// Why a URL, or an endpoint built in code, is invalid. Never contains the password.
+/// Why a URL, or an endpoint built in code, is invalid. Never contains a password, nor a part of one that is not escaped, or
+/// that no host follows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
@@ -49,21 +50,21 @@ pub enum EndpointError {
     /// A user but no password.
     #[error("the URL names a user but no password: expected user:password@host")]
     UserWithoutPassword,
-    /// User or password has an invalid `%` sequence, or decodes to something that is not UTF-8.
-    #[error("user or password is not percent-encoded UTF-8: write '%' as %25")]
+    /// User, password, host, service or an option has an invalid `%` sequence, or decodes to something that is not UTF-8.
+    #[error("user, password, host or an option is not percent-encoded UTF-8: write '%' as %25")]
     BadEncoding,
     /// The path is not a database number.
-    #[error("bad database \"{path}\": expected a number such as /0")]
-    BadDatabase {
-        /// The path as given.
-        path: String,
-    },
+    #[error("bad database: expected a number after the host and port, such as /0")]
+    BadDatabase,
     /// An option that does not exist.
     #[error("unknown URL option \"{name}\": {}", instead_of_option(.name))]
     UnknownOption {
         /// As given.
         name: String,
     },
+    /// An option without `=`.
+    #[error("a URL option has no value: expected name=value, and '?' in a password as %3F")]
+    OptionWithoutValue,
     /// An option given twice.
     #[error("URL option \"{name}\" is given twice")]
     RepeatedOption {

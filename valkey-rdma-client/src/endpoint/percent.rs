@@ -13,6 +13,21 @@ pub(super) fn percent_encode(text: &str) -> String {
 
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
+/// As [`percent_encode`], for a value of the query: paths and addresses stay readable.
+pub(super) fn encode_value(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, RESERVED_IN_VALUES).to_string()
+}
+
+const RESERVED_IN_VALUES: &AsciiSet = &RESERVED.remove(b':').remove(b'/');
+
+/// Names and values of a query. A `+` is a plus sign, as in the rest of a URL: only HTML forms write blanks so.
+pub(super) fn query_pairs(query: &str) -> impl Iterator<Item = Result<(String, String), EndpointError>> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Ok((percent_decode(name)?, percent_decode(value)?))
+    })
+}
+
 /// Decodes `%XX`. Unlike the crate, it refuses a `%` without two hexadecimal digits.
 pub(super) fn percent_decode(text: &str) -> Result<String, EndpointError> {
     let is_hex = |digits: &[u8]| digits.len() == 2 && digits.iter().all(u8::is_ascii_hexdigit);

@@ -1,12 +1,9 @@
 //! [`Sentinels`]: the servers that know where the primary is, from a URL such as `rdma+sentinel://s1,s2:26380/mymaster`.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use url::form_urlencoded;
-
-use super::authority::authority;
-use super::percent::percent_decode;
+use super::authority::{authority, authority_in_url, canonical};
+use super::percent::{percent_decode, query_pairs};
 use super::{Endpoint, EndpointError, Transport};
 
 /// Sentinels, and the name of the service whose primary they report.
@@ -46,14 +43,15 @@ impl Sentinels {
         service: impl Into<String>,
         addresses: impl IntoIterator<Item = (impl Into<String>, u16)>,
     ) -> Self {
-        let addresses = addresses.into_iter().map(|(host, port)| (host.into(), port)).collect();
+        let addresses = addresses.into_iter().map(|(host, port)| (canonical(host.into()), port)).collect();
         Self { service: service.into(), addresses, login: None }
     }
 
-    /// Sets user and password for the Sentinels. They are not those of the servers.
+    /// Sets user and password for the Sentinels. They are not those of the servers. An empty name stands for the default user.
     #[must_use]
     pub fn with_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        self.login = Some(Login { user: Some(user.into()), password: password.into() });
+        let user = Some(user.into()).filter(|user| !user.is_empty());
+        self.login = Some(Login { user, password: password.into() });
         self
     }
 
@@ -75,6 +73,26 @@ impl Sentinels {
         match &self.login {
             Some(Login { user, password }) => (user.as_deref(), Some(password)),
             None => (None, None),
+        }
+    }
+
+    /// The addresses as they stand in a URL.
+    pub(super) fn in_url(&self) -> String {
+        let addresses = self.addresses.iter().map(|(host, port)| authority_in_url(host, *port));
+        addresses.collect::<Vec<_>>().join(",")
+    }
+
+    /// Checks what no URL can say: the service, and each address.
+    pub(super) fn check(&self) -> Result<(), EndpointError> {
+        if self.service.is_empty() {
+            return Err(EndpointError::MissingService);
+        }
+        if self.addresses.is_empty() || self.addresses.iter().any(|(host, _)| host.is_empty()) {
+            return Err(EndpointError::MissingHost);
+        }
+        match self.addresses.iter().any(|(_, port)| *port == 0) {
+            true => Err(EndpointError::PortZero),
+            false => Ok(()),
         }
     }
 
@@ -113,13 +131,13 @@ pub(super) fn parse(scheme: &str, rest: &str) -> Result<Endpoint, EndpointError>
     let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
     let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let (service, database) =
-        path.trim_start_matches('/').split_once('/').unwrap_or((path.trim_start_matches('/'), ""));
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let (service, database) = path.split_once('/').unwrap_or((path, ""));
     let service = percent_decode(service)?;
     if service.is_empty() {
         return Err(EndpointError::MissingService);
     }
-    let addresses: Result<Vec<_>, _> = hosts.split(',').map(address).collect();
+    let addresses: Result<Vec<_>, _> = hosts.split(',').map(sentinel).collect();
 
     // What is left is the URL of an ordinary server, whose address the Sentinels report.
     let own = |pair: &&str| !SENTINEL_OPTIONS.contains(&pair.split('=').next().unwrap_or_default());
@@ -133,7 +151,7 @@ pub(super) fn parse(scheme: &str, rest: &str) -> Result<Endpoint, EndpointError>
     Ok(endpoint.with_sentinels(sentinels))
 }
 
-fn address(text: &str) -> Result<(String, u16), EndpointError> {
+fn sentinel(text: &str) -> Result<(String, u16), EndpointError> {
     // As a server's address, but for the default port.
     let one: Endpoint = format!("valkey://{text}").parse()?;
     let has_port = text.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && !port.contains(']'));
@@ -142,19 +160,20 @@ fn address(text: &str) -> Result<(String, u16), EndpointError> {
 
 fn sentinel_login(query: &str) -> Result<Option<Login>, EndpointError> {
     let (mut user, mut password) = (None, None);
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        let option = match name.as_ref() {
+    for pair in query_pairs(query) {
+        let (name, value) = pair?;
+        let option = match &name[..] {
             "sentinel_user" => &mut user,
             "sentinel_password" => &mut password,
             _ => continue,
         };
-        if option.replace(Cow::into_owned(value)).is_some() {
-            return Err(EndpointError::RepeatedOption { name: name.into_owned() });
+        if option.replace(value).is_some() {
+            return Err(EndpointError::RepeatedOption { name });
         }
     }
     match (user, password) {
         (None, None) => Ok(None),
-        (user, Some(password)) => Ok(Some(Login { user, password })),
+        (user, Some(password)) => Ok(Some(Login { user: user.filter(|user| !user.is_empty()), password })),
         (Some(_), None) => Err(EndpointError::UserWithoutPassword),
     }
 }
@@ -194,11 +213,13 @@ mod tests {
         for (url, expected) in [
             ("rdma+sentinel://a", "names no service"),
             ("rdma+sentinel://a/", "names no service"),
+            ("rdma+sentinel://a//3", "names no service"),
             ("rdma+sentinel://a,/m", "names no host"),
             ("rdma+sentinel://a:0/m", "port 0"),
             ("rdma+sentinel://a/m/x", "bad database"),
             ("rdma+sentinel://a/m?nonsense=1", "unknown URL option"),
             ("rdma+sentinel://a/m?sentinel_user=x", "no password"),
+            ("rdma+sentinel://a/m?sentinel_password=%secret", "%25"),
             ("http+sentinel://a/m", "unknown URL scheme"),
             ("rdma+sentinel://u:12/secret@a:26379", "%2F"),
             ("rdma+sentinel://u:12/secret@a:26379/m", "%2F"),

@@ -4,15 +4,18 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use valkey_rdma_resp::Protocol;
-use valkey_rdma_transport::Polling;
+use valkey_rdma_transport::{Polling, address};
 
+use super::authority::canonical;
 use super::{Endpoint, RdmaPort, Sentinels, Transport};
 
+const NANOS_PER_MILLI: u128 = 1_000_000;
+
 impl Endpoint {
-    /// Sets the user and password for the login. The default user is named `default`.
+    /// Sets the user and password for the login. The default user is named `default`, and an empty name stands for it too, as in a URL.
     #[must_use]
     pub fn with_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        self.user = Some(user.into());
+        self.user = Some(user.into()).filter(|user| !user.is_empty());
         self.password = Some(password.into());
         self
     }
@@ -40,10 +43,11 @@ impl Endpoint {
     }
 
     /// Limits a connect as a whole: resolving, connecting, logging in. Default 5 s. Shorter gives up on busy servers;
-    /// longer reports dead servers later.
+    /// longer reports dead servers later. Units: milliseconds, rounded up, at least 1.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        let millis = timeout.as_nanos().div_ceil(NANOS_PER_MILLI).max(1);
+        self.timeout = Duration::from_millis(millis.try_into().unwrap_or(u64::MAX));
         self
     }
 
@@ -120,10 +124,11 @@ impl Endpoint {
         self
     }
 
-    /// Makes it the endpoint of another server with the same settings.
+    /// Makes it the endpoint of another server with the same settings. A link-local address without an interface is on that of the
+    /// server before.
     #[must_use]
     pub(crate) fn with_address(mut self, host: impl Into<String>, port: u16) -> Self {
-        self.host = host.into();
+        self.host = canonical(address::on_interface_of(host.into(), &self.host));
         self.port = port;
         self.tcp_port = None;
         self

@@ -5,11 +5,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use url::{Host, Url, form_urlencoded};
-use valkey_rdma_transport::Polling;
+use url::{Host, Url};
+use valkey_rdma_transport::{Polling, address};
 
-use super::check::ALLOWED_RX_SIZES;
-use super::percent::{percent_decode, percent_encode};
+use super::authority::authority_in_url;
+use super::check::{ALLOWED_DEVICES, ALLOWED_RX_SIZES};
+use super::percent::{encode_value, percent_decode, percent_encode, query_pairs};
 use super::rdma_port::RdmaPort;
 use super::{Endpoint, EndpointError, Protocol, Transport};
 
@@ -17,7 +18,10 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let Some((scheme, rest)) = text.split_once("://") else { return Err(EndpointError::NotAUrl) };
+        // A text with a user and a password before `://` is none either: no error may quote these as its scheme.
+        let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+            return Err(EndpointError::NotAUrl);
+        };
         if let Some(plain) = scheme.strip_suffix("+sentinel") {
             check_separators(rest)?;
             return super::sentinels::parse(plain, rest);
@@ -33,14 +37,16 @@ impl FromStr for Endpoint {
         }
         check_separators(rest)?;
         let place = rest.split(['/', '?']).next().unwrap_or_default();
-        if place.rsplit('@').next().is_some_and(|hosts| hosts.contains(',')) {
+        let (login, hosts) = place.rsplit_once('@').unwrap_or(("", place));
+        if hosts.contains(',') {
             return Err(EndpointError::SeveralHosts);
         }
-        let url = Url::parse(text).map_err(|error| EndpointError::Syntax { reason: error.to_string() })?;
+        let (text, zone) = without_zone(text);
+        let url = Url::parse(&text).map_err(|error| EndpointError::Syntax { reason: error.to_string() })?;
         let host = match url.host() {
-            Some(Host::Domain(name)) if !name.is_empty() => name.to_owned(),
+            Some(Host::Domain(name)) if !name.is_empty() => percent_decode(name)?,
             Some(Host::Ipv4(address)) => address.to_string(),
-            Some(Host::Ipv6(address)) => address.to_string(),
+            Some(Host::Ipv6(address)) => format!("{address}{zone}"),
             _ => return Err(EndpointError::MissingHost),
         };
         let port = match url.port() {
@@ -49,26 +55,31 @@ impl FromStr for Endpoint {
         };
 
         let mut endpoint = Self::new(transport, host, port);
-        match (url.username(), url.password()) {
-            ("", None) => {}
-            ("", Some(password)) => endpoint.password = Some(percent_decode(password)?),
-            (_, None) => return Err(EndpointError::UserWithoutPassword),
-            (user, Some(password)) => {
-                endpoint.user = Some(percent_decode(user)?);
-                endpoint.password = Some(percent_decode(password)?);
+        // An empty password is none to the crate.
+        endpoint = match (url.username(), login.contains(':')) {
+            ("", false) => endpoint,
+            (_, false) => return Err(EndpointError::UserWithoutPassword),
+            (user, true) => {
+                endpoint.with_login(percent_decode(user)?, percent_decode(url.password().unwrap_or(""))?)
             }
-        }
+        };
         endpoint.database = match url.path() {
             "" | "/" => 0,
             path => path
                 .strip_prefix('/')
                 .and_then(|number| number.parse().ok())
-                .ok_or_else(|| EndpointError::BadDatabase { path: path.to_owned() })?,
+                .ok_or(EndpointError::BadDatabase)?,
         };
-        let mut seen: Vec<Cow<'_, str>> = Vec::new();
-        for (name, value) in url.query_pairs() {
+        let query = url.query().unwrap_or_default();
+        // Before one is quoted: it may be the rest of a password behind a bare `?`, in a URL without a host.
+        if query.split('&').any(|option| !option.is_empty() && !option.contains('=')) {
+            return Err(EndpointError::OptionWithoutValue);
+        }
+        let mut seen: Vec<String> = Vec::new();
+        for pair in query_pairs(query) {
+            let (name, value) = pair?;
             if seen.contains(&name) {
-                return Err(EndpointError::RepeatedOption { name: name.into_owned() });
+                return Err(EndpointError::RepeatedOption { name });
             }
             endpoint.set_option(&name, &value)?;
             seen.push(name);
@@ -76,6 +87,28 @@ impl FromStr for Endpoint {
         endpoint.check()?;
         Ok(endpoint)
     }
+}
+
+/// The URL without the zone of its IPv6 address, which the syntax of URLs does not have; and that zone behind a `%`.
+fn without_zone(url: &str) -> (Cow<'_, str>, String) {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
+    // A password may have brackets.
+    let start = url[start..end].rfind('@').map_or(start, |at| start + at + 1);
+    let parts = || {
+        let (ip, _) = url[start..end].strip_prefix('[')?.split_once('%')?;
+        let open = start + 1;
+        let close = open + url[open..end].rfind(']')?;
+        let host = address::from_url(url.get(open..close)?).into_owned();
+        let (_, zone) = host.split_once('%')?;
+        Some((format!("{}{ip}{}", &url[..open], &url[close..]), format!("%{zone}")))
+    };
+    parts().map_or((url.into(), String::new()), |(url, zone)| (url.into(), zone))
+}
+
+/// RFC 3986, section 3.1.
+fn is_scheme(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
 /// Refuses an `@` after the first `/` or `?` of what follows `://`. The text between may be most of a password, so that no error
@@ -132,8 +165,8 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// The URL of this endpoint with its login and all options. Parsing it gives an equal endpoint. It contains the passwords: use
-    /// `Display` for logs.
+    /// The URL of this endpoint with its login and all options. Parsing it gives an equal endpoint, or the error that connecting gives too.
+    /// It contains the passwords: use `Display` for logs.
     ///
     /// ```
     /// use valkey_rdma_client::{Endpoint, Transport};
@@ -151,22 +184,25 @@ impl Endpoint {
             _ => String::new(),
         };
         let (sentinel, place) = match &self.sentinels {
-            Some(sentinels) => ("+sentinel", format!("{sentinels}/{}", percent_encode(sentinels.service()))),
-            None => ("", self.authority()),
+            Some(sentinels) => {
+                ("+sentinel", format!("{}/{}", sentinels.in_url(), percent_encode(sentinels.service())))
+            }
+            None => ("", authority_in_url(&self.host, self.port)),
         };
         let mut url = format!("{}{sentinel}://{login}{place}", self.scheme());
         if self.database != 0 {
             url.push_str(&format!("/{}", self.database));
         }
-        let mut query = form_urlencoded::Serializer::new(String::new());
+        let mut separator = '?';
         let mut add = |name, value: Option<String>| {
             if let Some(value) = value {
-                query.append_pair(name, &value);
+                url.extend([separator].into_iter().chain(format!("{name}={}", encode_value(&value)).chars()));
+                separator = '&';
             }
         };
         add("protocol", (self.protocol == Protocol::Resp2).then(|| "resp2".to_owned()));
         let timeout = Some(self.timeout).filter(|timeout| *timeout != Self::DEFAULT_TIMEOUT);
-        add("timeout", timeout.map(|timeout| format!("{}ms", timeout.as_millis().max(1))));
+        add("timeout", timeout.map(|timeout| format!("{}ms", timeout.as_millis())));
         add("rx_size", self.rx_size.map(|bytes| bytes.to_string()));
         add("device", self.device.clone());
         add("gid", self.gid.map(|index| index.to_string()));
@@ -178,11 +214,6 @@ impl Endpoint {
             let (user, password) = sentinels.login();
             add("sentinel_user", user.map(str::to_owned));
             add("sentinel_password", password.map(str::to_owned));
-        }
-        let query = query.finish();
-        if !query.is_empty() {
-            url.push('?');
-            url.push_str(&query);
         }
         url
     }
@@ -201,7 +232,7 @@ impl Endpoint {
                 Ok(bytes) if Self::RX_SIZES.contains(&bytes) => self.rx_size = Some(bytes),
                 _ => return Err(bad(ALLOWED_RX_SIZES)),
             },
-            "device" if value.is_empty() => return Err(bad("the name of an RDMA device")),
+            "device" if value.is_empty() => return Err(bad(ALLOWED_DEVICES)),
             "device" => self.device = Some(value.to_owned()),
             "gid" => self.gid = Some(value.parse().map_err(|_| bad("the index of a GID, such as 1"))?),
             "source" => {
@@ -211,8 +242,7 @@ impl Endpoint {
                 return Err(EndpointError::NotOnTcp { option: "poll" });
             }
             "poll" => self.polling = value.parse().map_err(|_| bad("event, busy or adaptive"))?,
-            // In the query of a URL, '+' means a blank.
-            "rdma_port" => self.rdma_port = value.replacen(' ', "+", 1).parse().map_err(bad)?,
+            "rdma_port" => self.rdma_port = value.parse().map_err(bad)?,
             "fallback" => match value {
                 "tcp" => self.fallback = true,
                 _ => return Err(bad("tcp")),
@@ -229,10 +259,11 @@ fn parse_duration(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit_at);
     let number: u64 = number.parse().ok().filter(|number| *number > 0)?;
-    match unit {
-        "ms" => Some(Duration::from_millis(number)),
-        "s" => Some(Duration::from_secs(number)),
-        "m" => number.checked_mul(60).map(Duration::from_secs),
-        _ => None,
-    }
+    let millis = match unit {
+        "ms" => number,
+        "s" => number.checked_mul(1000)?,
+        "m" => number.checked_mul(60_000)?,
+        _ => return None,
+    };
+    Some(Duration::from_millis(millis))
 }

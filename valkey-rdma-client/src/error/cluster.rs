@@ -105,7 +105,8 @@ pub enum ClusterError {
         /// How often.
         count: u32,
     },
-    /// Some parts of a command for several nodes failed before they were sent, and others ran or may have run.
+    /// Some parts of a command for several nodes failed, and others ran or may have run. If servers answered every part, the
+    /// [fate](Error::fate) is [`Answered`](super::Fate::Answered), else [`MayHaveRun`](super::Fate::MayHaveRun).
     #[error(
         "{failed} of the command's {parts} parts failed, and others may have run; the first failure: {first}"
     )]
@@ -114,7 +115,7 @@ pub enum ClusterError {
         failed: usize,
         /// How many parts there were: one for each node, or for each slot of its keys.
         parts: usize,
-        /// What the first of them failed with.
+        /// What the first of them failed with; if servers answered some, the first that was not answered.
         first: Box<Error>,
     },
     /// The node is not part of the cluster.

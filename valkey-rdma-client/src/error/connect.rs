@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use valkey_rdma_resp::{ServerError, ServerErrorKind};
+use valkey_rdma_resp::{ProtocolError, ServerError, ServerErrorKind};
 use valkey_rdma_transport::TransportError;
+use valkey_rdma_transport::address::AddressError;
 
 use super::{Chain, LostCause};
 use crate::endpoint::Transport;
@@ -39,7 +40,7 @@ impl fmt::Display for ConnectError {
             ConnectCause::Device(error) => write!(f, ": {error}{}", device_hint(error)),
             ConnectCause::Lost(cause) => match &**cause {
                 LostCause::Io(_) | LostCause::Protocol(_) => {
-                    write!(f, ": the handshake failed; {HANDSHAKE_HINT}")
+                    write!(f, ": the handshake failed; {}", handshake_hint(cause))
                 }
                 _ => write!(f, ": {}", self.cause),
             },
@@ -76,6 +77,8 @@ impl std::error::Error for ConnectError {
 pub enum ConnectCause {
     /// The host name does not resolve.
     Resolve(Arc<io::Error>),
+    /// The host is an address that cannot be used: the interface of a link-local address is missing, or unknown.
+    Address(AddressError),
     /// The host name has no address.
     NoAddress,
     /// TCP failed to connect.
@@ -146,6 +149,15 @@ impl ConnectError {
 }
 
 impl ConnectCause {
+    /// The cause, if [`address::resolve`](valkey_rdma_transport::address::resolve) failed.
+    #[must_use]
+    pub fn of_resolve(error: io::Error) -> Self {
+        match AddressError::within(&error) {
+            Some(error) => Self::Address(error.clone()),
+            None => Self::Resolve(Arc::new(error)),
+        }
+    }
+
     /// True if another try would end alike, unless somebody changes the settings.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Rejected(_) | Self::NoSentinel { .. } | Self::UnknownService { .. })
@@ -173,6 +185,7 @@ impl fmt::Display for ConnectCause {
             Self::Resolve(error) => {
                 write!(f, "the name does not resolve ({}); {}", Chain(&**error), resolve_hint(error))
             }
+            Self::Address(error) => error.fmt(f),
             Self::NoAddress => f.write_str("the name has no address; check the host"),
             Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 f.write_str("connection refused; is a server listening on this port?")
@@ -215,7 +228,7 @@ impl fmt::Display for ConnectCause {
             }
             Self::Rejected(error) => write!(f, "the server said \"{error}\"; {}", hint(error)),
             Self::Lost(cause) => {
-                write!(f, "{} during the handshake; {HANDSHAKE_HINT}", Chain(&**cause))
+                write!(f, "{} during the handshake; {}", Chain(&**cause), handshake_hint(cause))
             }
         }
     }
@@ -239,6 +252,16 @@ fn device_hint(error: &TransportError) -> String {
 }
 
 const HANDSHAKE_HINT: &str = "is it a Valkey server, and does it admit this address?";
+
+/// What to do about a connection that ended in the handshake.
+fn handshake_hint(cause: &LostCause) -> &'static str {
+    match cause {
+        LostCause::OutOfStep(_) | LostCause::Protocol(ProtocolError::Unsolicited) => {
+            "is it a Valkey server, and does something between change its replies?"
+        }
+        _ => HANDSHAKE_HINT,
+    }
+}
 
 /// Whether the cause of `error` is that this process, or this machine, has too many files open.
 fn out_of_files(error: &(dyn std::error::Error + 'static)) -> bool {

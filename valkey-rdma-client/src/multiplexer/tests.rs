@@ -23,7 +23,9 @@ mod reconnecting;
 
 /// What a client sends to log in, and what it is answered.
 pub(crate) const HELLO: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n";
-const WELCOME: &[u8] = b"%0\r\n+OK\r\n+OK\r\n";
+const WELCOME: &[u8] = b"%1\r\n$5\r\nproto\r\n:3\r\n+OK\r\n+OK\r\n+PONG\r\n";
+/// The last command of a login.
+pub(crate) const PROBE: &str = "*2\r\n$4\r\nPING\r\n$11\r\nvalkey-rdma\r\n";
 pub(crate) const PING: &str = "*1\r\n$4\r\nPING\r\n";
 
 /// Where a client's connections arrive, in order; refused while there is none to give.
@@ -76,7 +78,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         self.expect(HELLO).await;
         let mut info = [0; 512];
         let mut len = 0;
-        while !info[..len].ends_with(concat!(env!("CARGO_PKG_VERSION"), "\r\n").as_bytes()) {
+        while !info[..len].ends_with(PROBE.as_bytes()) {
             len += self.0.read(&mut info[len..]).await.expect("the client writes");
         }
         self.say(WELCOME).await;

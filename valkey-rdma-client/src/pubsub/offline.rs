@@ -1,8 +1,11 @@
 //! A subscriber without a connection: it makes the next one, and changes of subscriptions wait for it with a time limit.
 
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, warn};
 
@@ -10,6 +13,7 @@ use super::outage::Outage;
 use super::request::SubscriptionRequest;
 use super::silence::SilenceCheck;
 use super::task::{MAX_PENDING, Pending, Task};
+use crate::config::Backoff;
 use crate::connection::Registration;
 use crate::error::{Error, LostCause, LostConnection};
 use crate::stats::Purpose;
@@ -47,10 +51,15 @@ impl Task {
     pub(super) async fn reconnect(&mut self, first: u32) -> bool {
         let connector = self.connector.clone();
         let Some(backoff) = connector.config.reconnect else { return false };
+        let mut reached = connector.reached.subscribe();
+        // As the shared connection does: servers that end connections as soon as they are made are not hurried.
+        let is_first_outage = first <= 1;
         for attempt in first.. {
-            if self.wait_offline(sleep(backoff.wait(attempt))).await.is_none() {
+            let news = is_first_outage.then_some(&mut reached);
+            if self.pause(backoff, backoff.wait(attempt), news).await.is_none() {
                 return false;
             }
+            // A server that reads its data takes subscriptions meanwhile.
             let Some(connected) = self.wait_offline(connector.connect(Purpose::Subscriber)).await else {
                 return false;
             };
@@ -86,6 +95,40 @@ impl Task {
             }
         }
         false
+    }
+
+    /// Waits before an attempt: less while a change waits that would fail before the attempt, or once the server was `reached`. `None`: the
+    /// subscriber was dropped.
+    async fn pause(
+        &mut self,
+        backoff: Backoff,
+        mut wait: Duration,
+        mut reached: Option<&mut watch::Receiver<()>>,
+    ) -> Option<()> {
+        let config = &self.connector.config;
+        let patience = [config.offline_timeout, config.command_timeout].into_iter().flatten().min();
+        let step = patience.map_or(Duration::MAX, |patience| backoff.step(patience));
+        loop {
+            let part = wait.min(step);
+            let news = async {
+                match &mut reached {
+                    Some(reached) => drop(reached.changed().await),
+                    None => pending().await,
+                }
+            };
+            let is_reached = async {
+                tokio::select! {
+                    () = sleep(part) => false,
+                    // The server is there.
+                    () = news => true,
+                }
+            };
+            let is_reached = self.wait_offline(is_reached).await?;
+            wait -= part;
+            if is_reached || wait.is_zero() || self.pending.iter().any(|pending| pending.due().is_some()) {
+                return Some(());
+            }
+        }
     }
 
     /// Waits for `work`, takes requests meanwhile, and fails those that have waited too long. `None`: the subscriber was dropped.

@@ -14,7 +14,7 @@ use valkey_rdma_resp::{ServerError, Value};
 use super::outage::Outage;
 use super::outbox::Outbox;
 use super::request::SubscriptionRequest;
-use super::silence::{Silence, SilenceCheck};
+use super::silence::SilenceCheck;
 use super::{Event, Message, Shared, SlowConsumer, Subscription};
 use crate::config::STABLE_AFTER;
 use crate::connection::{Connector, RawConnection, Registration};
@@ -125,7 +125,6 @@ impl Task {
     async fn serve(&mut self) -> Stop {
         loop {
             let outcome = tokio::select! {
-                // What has come is read before the server counts as silent.
                 biased;
                 order = self.orders.recv(), if self.takes_orders() => match order {
                     Some(order) => {
@@ -134,23 +133,9 @@ impl Task {
                     }
                     None => Err(Stop::Gone),
                 },
-                value = self.raw.receive() => match value {
-                    Ok(value) => {
-                        self.silence.heard();
-                        self.take(value)
-                    }
+                value = self.silence.receive(&mut self.raw, !self.pending.is_empty()) => match value {
+                    Ok(value) => self.take(value),
                     Err(cause) => Err(Stop::Lost(cause)),
-                },
-                silence = self.silence.look(!self.pending.is_empty()) => match silence {
-                    // Part of a large message has come.
-                    _ if self.silence.has_grown(self.raw.decoder.buffered()) => Ok(()),
-                    Silence::Short => Ok(()),
-                    Silence::Ask => {
-                        self.raw.write_buffer.push(&Command::new("PING"));
-                        self.silence.owes_pong = true;
-                        Ok(())
-                    }
-                    Silence::Over(limit) => Err(Stop::Lost(LostCause::Silent { limit })),
                 },
                 () = self.outbox.flush_until_dropped() => Err(Stop::Gone),
             };

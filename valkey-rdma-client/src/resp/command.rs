@@ -164,6 +164,20 @@ impl Command {
         matches!(self.class, CommandClass::Blocks | CommandClass::Waits)
     }
 
+    /// True if it must not wait behind other commands: it is sent on a connection of its own.
+    #[inline]
+    pub(crate) fn overtakes(&self) -> bool {
+        matches!(self.class, CommandClass::Overtakes | CommandClass::Kills)
+    }
+
+    /// The refusal of this command among others that share its connection: in a pipeline or transaction.
+    pub(crate) fn refusal_among_others(&self) -> Option<RefusedCommand> {
+        match self.class {
+            CommandClass::Kills => Some(self.refused(policy::KILLS)),
+            _ => self.refusal(),
+        }
+    }
+
     /// The refusal of this command on a shared connection, if any.
     pub(crate) fn refusal(&self) -> Option<RefusedCommand> {
         match self.class {
@@ -194,7 +208,7 @@ impl Command {
     fn refused(&self, reason: &'static str) -> RefusedCommand {
         let mut command = self.name();
         // Others of its subcommands are not refused.
-        if (command.eq_ignore_ascii_case("CLIENT") || command.eq_ignore_ascii_case("SCRIPT"))
+        if ["CLIENT", "SCRIPT", "FUNCTION"].iter().any(|name| command.eq_ignore_ascii_case(name))
             && let Some(subcommand) = self.words().nth(1)
         {
             command = format!("{command} {}", String::from_utf8_lossy(subcommand));

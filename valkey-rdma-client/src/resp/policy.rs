@@ -28,12 +28,19 @@ pub(crate) enum CommandClass {
     EndMulti,
     /// SCRIPT, before its subcommand is known.
     Script,
+    /// FUNCTION, before its subcommand is known.
+    Function,
     /// XREAD or XREADGROUP, before BLOCK or STREAMS. The next option is this argument or a later one.
     Streams { options: usize },
     /// Blocks all later commands of the connection, except within a transaction.
     Blocks,
     /// As `Blocks`, and is about earlier writes of its connection: WAIT and WAITAOF.
     Waits,
+    /// Is of use while the server holds other commands back, and would be held back behind one of them. The client sends it on
+    /// a connection of its own.
+    Overtakes,
+    /// As `Overtakes`, and ends a command: SCRIPT KILL and FUNCTION KILL. A pipeline would hold it back too.
+    Kills,
     /// Changes or breaks the connection for other tasks; the text says why.
     Refused(&'static str),
     /// Not answered by one reply, so that no connection takes it that matches replies to commands; the text says why.
@@ -49,11 +56,14 @@ impl CommandClass {
             (1, CommandClass::Client) if is("REPLY") => CommandClass::Unanswered(SILENCES),
             (2, CommandClass::Unanswered(SILENCES)) if is("ON") => CommandClass::Refused(SILENCES),
             (1, CommandClass::Client) if is("TRACKING") => CommandClass::Refused(TRACKS),
+            (1, CommandClass::Client) if is("UNPAUSE") => CommandClass::Overtakes,
             (1, CommandClass::Client) if is("SETNAME") => CommandClass::Refused(NAMES),
             (1, CommandClass::Client) if CLIENT_MODES.into_iter().any(is) => {
                 CommandClass::Refused(CHANGES_MODE)
             }
             (1, CommandClass::Script) if is("DEBUG") => CommandClass::Refused(CHANGES_MODE),
+            (1, CommandClass::Script | CommandClass::Function) if is("KILL") => CommandClass::Kills,
+            (1, CommandClass::Function) if is("STATS") => CommandClass::Overtakes,
             (1, CommandClass::Hello) => CommandClass::Refused(CHANGES_PROTOCOL),
             // The server refuses it and keeps the transaction open.
             (1, CommandClass::EndMulti) => CommandClass::Ordinary,
@@ -97,6 +107,9 @@ fn classify_name(name: &[u8]) -> CommandClass {
         b"SYNC" | b"PSYNC" | b"REPLCONF" => CommandClass::Unanswered(REPLICATES),
         b"ASKING" | b"READONLY" | b"READWRITE" => CommandClass::Refused(CHANGES_MODE),
         b"SCRIPT" => CommandClass::Script,
+        b"FUNCTION" => CommandClass::Function,
+        // The server also takes it while a script runs. SHUTDOWN ABORT ends one that waits for replicas.
+        b"SHUTDOWN" => CommandClass::Overtakes,
         b"XREAD" | b"XREADGROUP" => CommandClass::Streams { options: 1 },
         b"BLPOP" | b"BRPOP" | b"BLMOVE" | b"BRPOPLPUSH" | b"BLMPOP" | b"BZPOPMIN" | b"BZPOPMAX"
         | b"BZMPOP" => CommandClass::Blocks,
@@ -125,6 +138,8 @@ pub(super) const BLOCKS: &str = "commands of other tasks would wait behind it; u
     from the blocking client with wait(client().blocking_command(..))";
 pub(super) const WAITS: &str =
     "it counts the writes of its own connection only; send both on Client::dedicated";
+pub(super) const KILLS: &str =
+    "it would wait behind the script that it is to end; send it alone, with Client::command";
 pub(super) const MULTI_OUTSIDE_PIPELINE: &str = "commands of other tasks would get into the transaction; \
     use Client::transaction or ClusterClient::transaction, or MULTI to EXEC in one pipeline of a Client";
 

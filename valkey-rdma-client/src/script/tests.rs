@@ -65,3 +65,32 @@ async fn calls_that_only_read_are_sent_as_such() {
     };
     assert_eq!(tokio::join!(ask, serve).0, (1, 2));
 }
+
+#[tokio::test]
+async fn a_user_who_may_not_load_scripts_sends_their_text() {
+    let (client, _door, mut peer) = pair(&Config::default()).await;
+    let (script, reader) = (Script::new("x"), Script::new("y").read_only());
+    let serve = async {
+        peer.expect("*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$1\r\nx\r\n").await;
+        peer.say(b"-NOPERM no\r\n").await;
+        for _ in 0..2 {
+            peer.expect("*3\r\n$4\r\nEVAL\r\n$1\r\nx\r\n$1\r\n0\r\n").await;
+            peer.say(b":1\r\n").await;
+        }
+        peer.expect("*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$1\r\ny\r\n").await;
+        peer.say(b"-NOPERM no\r\n").await;
+        peer.expect("*3\r\n$7\r\nEVAL_RO\r\n$1\r\ny\r\n$1\r\n0\r\n").await;
+        peer.say(b"-NOPERM no scripts at all\r\n").await;
+        peer.expect("*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$1\r\nz\r\n").await;
+        peer.say(b"-ERR Error compiling script\r\n").await;
+    };
+    let ask = async {
+        for _ in 0..2 {
+            assert_eq!(script.invoke().query::<i64>(&client).await.expect("run"), 1);
+        }
+        let error = reader.invoke().query::<i64>(&client).await.expect_err("no right");
+        assert!(error.to_string().contains("no scripts at all"), "{error}");
+        Script::new("z").invoke().query::<i64>(&client).await.expect_err("no script");
+    };
+    tokio::join!(ask, serve);
+}

@@ -42,6 +42,11 @@ impl Sentinel {
         self.connector.endpoint.authority()
     }
 
+    /// How its connections behave.
+    pub(super) fn config(&self) -> &Config {
+        &self.connector.config
+    }
+
     pub(super) async fn connect(&self) -> Result<RawConnection, ConnectError> {
         self.connector.connect(Purpose::Subscriber).await
     }

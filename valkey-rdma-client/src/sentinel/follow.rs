@@ -2,14 +2,15 @@
 
 use std::sync::{Arc, Weak};
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
-use valkey_rdma_resp::Value;
+use valkey_rdma_resp::{ServerError, Value};
 
 use super::Service;
 use super::ask::Sentinel;
-use crate::config::Backoff;
+use crate::config::{Backoff, STABLE_AFTER};
 use crate::error::{Chain, LostCause};
+use crate::pubsub::SilenceCheck;
 use crate::resp::Command;
 
 /// Listens until the service is gone. Subscribes again after a lost connection.
@@ -17,7 +18,8 @@ pub(super) async fn follow(sentinel: Arc<Sentinel>, service: Weak<Service>) {
     let backoff = Backoff::default();
     let (mut attempt, mut is_missed) = (0, false);
     loop {
-        let Err(why) = listen(&sentinel, &service, &mut attempt, &mut is_missed).await else { return };
+        let mut born = None;
+        let Err(why) = listen(&sentinel, &service, &mut born, &mut is_missed).await else { return };
         // A Sentinel that is away for long has many attempts.
         match std::mem::replace(&mut is_missed, true) {
             true => debug!(%why, "not listening to a Sentinel"),
@@ -25,33 +27,45 @@ pub(super) async fn follow(sentinel: Arc<Sentinel>, service: Weak<Service>) {
                 warn!(sentinel = sentinel.address(), %why, "a Sentinel does not answer: it reports no failover")
             }
         }
+        // One that ends each connection at once gets growing waits too.
+        if born.is_some_and(|born: Instant| born.elapsed() > STABLE_AFTER) {
+            attempt = 0;
+        }
         sleep(backoff.wait(attempt)).await;
         attempt = attempt.saturating_add(1);
     }
 }
 
-/// Returns `Ok` when the service is gone.
+/// Returns `Ok` when the service is gone. `born`: when the connection was made.
 async fn listen(
     sentinel: &Sentinel,
     service: &Weak<Service>,
-    attempt: &mut u32,
+    born: &mut Option<Instant>,
     is_missed: &mut bool,
 ) -> Result<(), String> {
     let mut raw = sentinel.connect().await.map_err(|error| format!("{error:#}"))?;
+    *born = Some(Instant::now());
     raw.write_buffer.push(&Command::from_args(["SUBSCRIBE", SWITCH]));
+    let mut silence = SilenceCheck::new(&raw, sentinel.config());
     loop {
-        let value = raw.receive().await.map_err(|cause: LostCause| Chain(&cause).to_string())?;
+        let received = silence.receive(&mut raw, false).await;
+        let value = received.map_err(|cause: LostCause| Chain(&cause).to_string())?;
+        // Whatever it sends shows that it is there.
+        silence.owes_pong = false;
         let Some(service) = service.upgrade() else { return Ok(()) };
         match event(&value) {
             // A switch may have been missed before it listened.
             Some(Event::Listening) => {
-                *attempt = 0;
                 if std::mem::take(is_missed) {
                     info!(sentinel = sentinel.address(), "a Sentinel answers again");
                 }
                 service.switched().await;
             }
             Some(Event::Switched { name }) if name == service.name => service.switched().await,
+            // The client finds the next primary when it loses the last one.
+            Some(Event::Refused(error)) => {
+                warn!(sentinel = sentinel.address(), %error, "a Sentinel refuses SUBSCRIBE: it reports no failover");
+            }
             _ => {}
         }
     }
@@ -59,13 +73,20 @@ async fn listen(
 
 enum Event<'a> {
     Listening,
-    Switched { name: &'a str },
+    Switched {
+        name: &'a str,
+    },
+    /// The user may not subscribe.
+    Refused(&'a ServerError),
 }
 
 /// A confirmation, or a message: `mymaster 10.0.0.1 6379 10.0.0.2 6379` (old address, new address).
 ///
 /// Source: valkey `src/sentinel.c`, `sentinelFailoverSwitchToPromotedReplica`.
 fn event(value: &Value) -> Option<Event<'_>> {
+    if let Value::Error(error) = value {
+        return Some(Event::Refused(error));
+    }
     let (Value::Push(fields) | Value::Array(fields)) = value else { return None };
     match (fields.first()?.as_str()?, fields.get(1)?.as_str()?) {
         ("subscribe", SWITCH) => Some(Event::Listening),
@@ -94,5 +115,7 @@ mod tests {
         assert!(event(&push(&["message", "+sdown", "x"])).is_none());
         assert!(event(&push(&["message"])).is_none());
         assert!(event(&Value::Nil).is_none());
+        let refusal = Value::Error(ServerError::from_reply(b"NOPERM no"));
+        assert!(matches!(event(&refusal), Some(Event::Refused(error)) if error.code == "NOPERM"));
     }
 }

@@ -103,6 +103,7 @@ async fn a_server_that_will_not_have_an_argument_says_why() {
     let argument = client.stream_argument(Command::new("SET").arg("k"), 1 << 20);
     let refuse = async {
         own.greet().await;
+        own.expect("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1048576\r\n").await;
         own.say(b"-ERR Protocol error: invalid bulk length\r\n").await;
     };
     let (writer, ()) = tokio::join!(argument, refuse);

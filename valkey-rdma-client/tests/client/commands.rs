@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use valkey_rdma_client::{Command, Config, Error, Fate, LostCause, cmd};
+use valkey_rdma_client::{Client, Command, Config, Error, Fate, LostCause, cmd};
 
 use crate::target::target;
 
@@ -173,7 +173,7 @@ async fn connections_carry_the_name_they_were_given() {
     assert!(info.contains("name=kv-writer ") && info.contains("lib-name=valkey-rdma-client "), "{info}");
 
     let config = config.name("two words");
-    let refused = valkey_rdma_client::Client::connect_with(target.url.as_str(), &config).await;
+    let refused = Client::connect_with(target.url.as_str(), &config).await;
     assert!(refused.expect_err("refused").server().is_some());
 }
 
@@ -184,7 +184,7 @@ async fn a_connection_comes_from_the_address_that_was_asked_for() {
         return; // its machine's addresses are not ours to know
     }
     let url = format!("{}?source=127.0.0.77", target.tcp);
-    let client = valkey_rdma_client::Client::connect(url.as_str()).await.expect("connected");
+    let client = Client::connect(url.as_str()).await.expect("connected");
     let info: String = client.command(["CLIENT", "INFO"]).await.expect("info").try_into().expect("text");
     assert!(info.contains("addr=127.0.0.77:"), "{info}");
 }
@@ -258,4 +258,43 @@ async fn a_scan_returns_every_key_batch_by_batch_or_as_a_stream() {
     assert_eq!(batches.next_batch().await.expect("the end stays"), None);
     let streamed: BTreeSet<_> = scan.keys().map_ok(text).try_collect().await.expect("all keys");
     assert_eq!(streamed, keys);
+}
+
+/// In both versions of the protocol, through all kinds of keys.
+#[tokio::test]
+async fn what_was_written_is_read_back() {
+    let target = target().await;
+    for options in ["", "?protocol=resp2"] {
+        let client = Client::connect(format!("{}{options}", target.url)).await.expect("connected");
+        let key = |name: &str| target.key(&format!("back:{name}"));
+        for flag in [true, false] {
+            client.command(cmd!["SET", key("flag"), flag]).await.expect("set");
+            assert_eq!(client.query::<bool>(["GET", &key("flag")]).await.expect("read"), flag);
+            assert_eq!(client.query::<Option<bool>>(["GET", &key("flag")]).await.expect("read"), Some(flag));
+        }
+        let flags = HashMap::from([("a".to_owned(), true), ("b".to_owned(), false)]);
+        client.command(cmd!["HSET", key("flags"), &flags]).await.expect("set");
+        assert_eq!(
+            client.query::<HashMap<String, bool>>(["HGETALL", &key("flags")]).await.expect("read"),
+            flags
+        );
+        let some: Vec<Option<bool>> =
+            client.query(["HMGET", &key("flags"), "a", "x", "b"]).await.expect("read");
+        assert_eq!(some, [Some(true), None, Some(false)]);
+        client.command(cmd!["ZADD", key("scores"), 2, "two", 1.5, "half", true, "one"]).await.expect("added");
+        let score = |member: &str| ["ZSCORE".to_owned(), key("scores"), member.to_owned()];
+        assert_eq!(client.query::<i64>(score("two")).await.expect("read"), 2);
+        assert_eq!(client.query::<String>(score("two")).await.expect("read"), "2");
+        assert_eq!(client.query::<String>(score("half")).await.expect("read"), "1.5");
+        assert!(client.query::<bool>(score("one")).await.expect("read"));
+        assert!(client.query::<i64>(score("half")).await.is_err());
+        let sum: i64 = client.query(["ZINCRBY", &key("scores"), "3", "two"]).await.expect("added");
+        assert_eq!(sum, 5);
+        let best: Vec<(String, i64)> =
+            client.query(["ZRANGE", &key("scores"), "5", "5", "BYSCORE", "WITHSCORES"]).await.expect("read");
+        assert_eq!(best, [("two".to_owned(), 5)]);
+        let setting: (String, String) = client.query(["CONFIG", "GET", "maxmemory"]).await.expect("read");
+        assert_eq!(setting.0, "maxmemory");
+        client.command(["DEL", &key("flag"), &key("flags"), &key("scores")]).await.expect("deleted");
+    }
 }

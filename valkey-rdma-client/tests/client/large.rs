@@ -262,7 +262,7 @@ async fn the_error_for_a_value_that_is_too_long_is_read_though_the_connection_is
     let serve = |mut stream: std::net::TcpStream| {
         let mut bytes = vec![0; 64 * 1024];
         assert!(stream.read(&mut bytes).expect("a login") > 0);
-        stream.write_all(b"+PONG\r\n+OK\r\n+OK\r\n").expect("open");
+        stream.write_all(b"+OK\r\n+OK\r\n+PONG\r\n").expect("open");
         if stream.read(&mut bytes).is_ok_and(|len| len > 0) {
             stream.write_all(ERROR).expect("open");
         }

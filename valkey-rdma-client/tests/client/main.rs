@@ -9,9 +9,11 @@ mod dedicated;
 mod element_scans;
 mod fallback;
 mod large;
+mod overtaking;
 mod pubsub;
 #[cfg(feature = "redis")]
 mod redis_rs;
+mod rights;
 mod runtimes;
 mod scripts;
 mod target;

@@ -174,7 +174,8 @@ fn a_cluster_client_whose_runtime_has_ended_says_so() {
         let error = outcome.expect_err("nothing can connect");
         assert!(error.to_string().contains("has the runtime shut down?"), "{error}");
     }
-    assert_eq!(other.block_on(subscriber.next()), None);
+    let error = other.block_on(subscriber.next()).expect_err("the runtime has ended");
+    assert!(error.to_string().contains("has the runtime shut down?"), "{error}");
     assert!(cluster.is_closed());
     mock.block_on(mocks.shutdown());
 }

@@ -218,6 +218,35 @@ async fn a_command_of_which_one_part_was_not_sent_may_have_run() {
     assert_eq!(value.as_str(), Some("new"));
 }
 
+/// The other part has run, and the answer of one node must not hide that.
+#[tokio::test]
+async fn a_command_of_which_one_part_was_refused_ran_in_part() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let (full, other) = (mocks.key_of(0, 0), mocks.key_of(1, 0));
+    for command in
+        [&["MSET", &full, "1", &other, "new"][..], &["DEL", &full, &other], &["UNLINK", &full, &other]]
+    {
+        mocks.answer_keyed_next(0, [Reply::error("OOM command not allowed")]);
+        let error = cluster.command(command).await.expect_err("one part fails");
+        let Error::Cluster(ClusterError::Partial { failed: 1, parts: 2, first }) = &error else {
+            panic!("{error:?}")
+        };
+        assert!(first.server().is_some_and(|error| error.code == "OOM"), "{error}");
+        assert_eq!(error.fate(), Fate::Answered, "{error}");
+        #[cfg(feature = "redis")]
+        {
+            let theirs = redis::RedisError::from(error);
+            assert_eq!(theirs.code(), Some("OOM"));
+            assert!(theirs.to_string().contains("1 of the command's 2 parts failed"), "{theirs}");
+        }
+    }
+    // Nothing was written: the error of the node is enough.
+    mocks.answer_keyed_next(0, [Reply::error("OOM command not allowed")]);
+    let error = cluster.command(["MGET", &full, &other]).await.expect_err("one part fails");
+    assert!(error.server().is_some_and(|error| error.code == "OOM"), "{error}");
+}
+
 /// FLUSHALL on the others would have run already, each time that it is repeated.
 #[tokio::test]
 async fn a_command_for_all_primaries_waits_for_a_successor_and_for_a_node_that_loads() {
@@ -228,7 +257,10 @@ async fn a_command_for_all_primaries_waits_for_a_successor_and_for_a_node_that_l
     cluster.command(["FLUSHALL"]).await.expect("the new primary is found");
     let named = Command::from_args(["GET", &mocks.key_of(1, 0)]);
     let error = cluster.execute_on(Route::AllPrimaries, named).await.expect_err("others do not have the key");
-    assert!(error.server().is_some_and(|error| error.code == "MOVED"), "{error}");
+    let Error::Cluster(ClusterError::Partial { failed: 2, parts: 3, first }) = &error else {
+        panic!("{error:?}")
+    };
+    assert!(first.server().is_some_and(|error| error.code == "MOVED"), "{error}");
     assert_eq!((mocks.calls(1, "flushall"), mocks.calls(2, "flushall")), (1, 1));
     mocks.answer_next(1, "dbsize", [Reply::error("LOADING wait")]);
     cluster.command(["DBSIZE"]).await.expect("it has loaded");

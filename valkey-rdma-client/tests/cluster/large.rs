@@ -5,6 +5,7 @@ use std::time::Duration;
 use valkey_rdma_client::cluster::{ClusterConfig, NodeAddress, Route};
 use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
 use valkey_rdma_mock::MockCluster;
+use valkey_rdma_resp::Reply;
 
 use crate::target::{PATIENCE, advance, client_of, mocks, target, unhurried, unhurried_node};
 
@@ -44,6 +45,22 @@ async fn a_large_value_follows_its_slot() {
     mocks.finish_migration(slot..=slot);
     assert_eq!(cluster.get_into(&key, &mut buffer).await.expect("moved"), Some(4));
     assert_eq!(&buffer[..4], b"more");
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_ask_for_the_key_writes_it() {
+    let mocks = mocks().await;
+    for node in 0..mocks.len() {
+        mocks.answer(node, "exists", Some(Reply::error("NOPERM User app has no permissions")));
+    }
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let key = mocks.key_of(0, 0);
+    let command = Command::from_args(["SET", &key]);
+    let mut writer = cluster.stream_argument(command.clone(), 4).await.expect("begun");
+    writer.write(b"more").await.expect("written");
+    assert!(writer.finish().await.expect("set").is_ok());
+    mocks.answer(0, "exists", Some(Reply::error("ERR broken")));
+    cluster.stream_argument(command, 4).await.expect_err("another refusal");
 }
 
 #[tokio::test]

@@ -14,6 +14,8 @@ mod redis_rs;
 mod replicas;
 mod scale;
 mod scan;
+mod scripted;
 mod silence;
+mod subscribing;
 mod target;
 mod transactions;

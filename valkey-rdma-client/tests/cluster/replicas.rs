@@ -95,3 +95,50 @@ async fn a_replica_that_was_dead_is_read_again() {
     mocks.restart(3).await.expect("its ports are free");
     read_until_the_replica_answers(&mocks, &cluster).await;
 }
+
+/// Replicas without READONLY answer reads with MOVED.
+#[tokio::test]
+async fn a_user_who_may_not_run_readonly_reads_from_primaries() {
+    let mocks = MockCluster::builder(1).replicas(2).zones(["a", "b", "b"]).start().await.expect("free ports");
+    for node in 0..mocks.len() {
+        mocks.answer(node, "READONLY", Some(Reply::error(NOPERM)));
+    }
+    let last = || ReadFrom::custom(|nodes| nodes.len() - 1);
+    for strategy in [ReadFrom::PreferReplica, ReadFrom::RoundRobin, ReadFrom::Zone("b".to_owned()), last()] {
+        let cluster = client_of(&mocks, &from(strategy.clone())).await;
+        let key = mocks.key_of(0, 0);
+        cluster.command(["SET", &key, "x"]).await.expect("set");
+        let before = mocks.calls(0, "get");
+        for _ in 0..10 {
+            assert_eq!(cluster.command(["GET", &key]).await.expect("got").as_str(), Some("x"));
+        }
+        assert_eq!(mocks.calls(0, "get") - before, 10, "{strategy:?}");
+        // A replica that is not connected yet is not known to redirect.
+        let moved = cluster.status().counters.moved;
+        assert!(moved <= 2, "{strategy:?}: {moved} redirections");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_lets_the_user_run_readonly_is_read_although_another_does_not() {
+    let mocks = MockCluster::builder(1).replicas(2).start().await.expect("free ports");
+    for node in [0, 1] {
+        mocks.answer(node, "READONLY", Some(Reply::error(NOPERM)));
+    }
+    let reads = reads(&mocks, ReadFrom::PreferReplica).await;
+    assert_eq!(reads[0] + reads[2], 10, "{reads:?}");
+    assert!(reads[2] >= 9, "{reads:?}");
+}
+
+#[tokio::test]
+async fn another_refusal_of_readonly_ends_the_connection() {
+    let mocks = mocks().await;
+    for node in 0..mocks.len() {
+        mocks.answer(node, "READONLY", Some(Reply::error("ERR out of order")));
+    }
+    let error = ClusterClient::connect_with(mocks.urls(), &from(ReadFrom::PreferReplica)).await;
+    let error = error.expect_err("refused");
+    assert!(format!("{error:#}").contains("out of order"), "{error:#}");
+}
+
+const NOPERM: &str = "NOPERM User app has no permissions to run the 'readonly' command";

@@ -9,6 +9,7 @@ use scripted::{Pair, Script, Sentinel};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use valkey_rdma_client::{Client, Config, ConnectCause, ConnectError, Error};
+use valkey_rdma_server::Reply;
 
 fn cause(error: &Error) -> &ConnectCause {
     match error {
@@ -63,11 +64,43 @@ async fn a_server_that_is_not_the_primary_is_refused() {
     let url = format!("emulated+sentinel://{}/mymaster?timeout=1s", wrong.address);
     let error = connect(&url).await.expect_err("a replica");
     assert!(matches!(cause(&error), ConnectCause::NotPrimary { .. }), "{error}");
-    assert!(error.to_string().contains("whose role is slave"), "{error}");
+    assert!(error.to_string().contains("whose role is replica"), "{error}");
     // One vote each: the server with the right role wins.
     let right = pair.sentinel(0).await;
     let client = connect(&self::url(&[&wrong, &right])).await.expect("connected");
     assert!(reaches(&client, &pair, 0).await);
+}
+
+/// HELLO, which every user may run, says it too. Without it, the Sentinels are believed.
+#[tokio::test]
+async fn a_user_who_may_not_ask_for_the_role_connects_to_the_primary() {
+    let pair = Pair::start().await;
+    for node in [0, 1] {
+        let refusal = "NOPERM User app has no permissions to run the 'role' command";
+        pair.cluster.answer(node, "ROLE", Some(Reply::error(refusal)));
+    }
+    let right = pair.sentinel(0).await;
+    for protocol in ["resp2", "resp3"] {
+        let client = connect(&format!("{}&protocol={protocol}", url(&[&right]))).await;
+        let client = client.unwrap_or_else(|error| panic!("{protocol}: {error:#}"));
+        assert!(reaches(&client, &pair, 0).await);
+    }
+    let wrong = pair.sentinel(1).await;
+    let error = connect(&url(&[&wrong]).replace("=10s", "=1s")).await.expect_err("a replica");
+    assert!(matches!(cause(&error), ConnectCause::NotPrimary { .. }), "{error}");
+}
+
+/// RESP2 begins without HELLO.
+#[tokio::test]
+async fn a_server_that_is_not_the_primary_is_refused_in_resp2_too() {
+    let pair = Pair::start().await;
+    let wrong = pair.sentinel(1).await;
+    let url = format!("emulated+sentinel://{}/mymaster?timeout=1s&protocol=resp2", wrong.address);
+    let error = connect(&url).await.expect_err("a replica");
+    assert!(error.to_string().contains("whose role is slave"), "{error}");
+    // Another error than that of a missing right says nothing about the role.
+    pair.cluster.answer(1, "ROLE", Some(Reply::error("ERR no")));
+    connect(&url).await.expect_err("a role that is not known");
 }
 
 #[tokio::test]
@@ -139,10 +172,10 @@ async fn stale_sentinels_do_not_move_the_client_from_the_primary() {
             sentinel.heard(1).await;
         }
         // Each subscription, and each report, asks the server that most of them name.
-        let before = pair.cluster.calls(1, "role");
+        let before = pair.cluster.calls(1, "hello");
         sentinels[0].announce();
         inquired(&pair, 1, before).await;
-        let before = pair.cluster.calls(1, "role");
+        let before = pair.cluster.calls(1, "hello");
         sentinels[1].hang_up();
         inquired(&pair, 1, before).await;
         assert!(reaches(&client, &pair, 0).await);
@@ -182,10 +215,10 @@ async fn a_stale_sentinel_that_hangs_up_again_and_again_moves_nothing() {
     assert_eq!(client.counters().reconnects, 0);
 }
 
-/// Waits until this node was asked for its role once more.
+/// Waits until this node was asked for its role once more: its reply to HELLO has it.
 async fn inquired(pair: &Pair, node: usize, before: u64) {
     let asked = async {
-        while pair.cluster.calls(node, "role") == before {
+        while pair.cluster.calls(node, "hello") == before {
             tokio::task::yield_now().await;
         }
     };
@@ -231,6 +264,52 @@ async fn what_is_wrong_with_the_sentinels_is_reported() {
         Err::<tokio::net::TcpStream, _>(std::io::Error::other("never called"))
     });
     assert!(matches!(here.await, Err(Error::Endpoint(_))));
+}
+
+/// Lets minutes pass, and what is due then happen. The clock stands still only meanwhile.
+async fn pass_minutes(minutes: usize) {
+    for _ in 0..12 * minutes {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(5)).await;
+        tokio::time::resume();
+        for _ in 0..500 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A client whose connection to the primary does not mind the time that passes.
+async fn timeless(url: &str) -> Client {
+    let config = Config::default().keepalive_timeout(None);
+    timeout(PATIENCE, Client::connect_with(url, &config)).await.expect("no hang").expect("connected")
+}
+
+/// Its kernel keeps the connection alive, so only its silence shows it.
+#[tokio::test]
+async fn a_sentinel_that_answers_nothing_is_listened_to_on_another_connection() {
+    let pair = Pair::start().await;
+    let sentinel = pair.sentinel(0).await;
+    let _client = timeless(&url(&[&sentinel])).await;
+    sentinel.heard(1).await;
+    sentinel.freeze();
+    pass_minutes(2).await;
+    let again = async {
+        while sentinel.listeners() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(60), again).await.expect("it listens again");
+}
+
+#[tokio::test]
+async fn a_sentinel_that_has_nothing_to_report_is_asked_and_kept() {
+    let pair = Pair::start().await;
+    let sentinel = pair.sentinel(0).await;
+    let _client = timeless(&url(&[&sentinel])).await;
+    sentinel.heard(1).await;
+    pass_minutes(3).await;
+    assert_eq!(sentinel.listeners(), 1);
+    assert!(sentinel.pings() > 1, "{} PINGs", sentinel.pings());
 }
 
 /// Only a failing test waits for it.

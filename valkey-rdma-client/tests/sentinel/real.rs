@@ -83,6 +83,15 @@ async fn a_client_follows_real_sentinels_to_the_next_primary() {
     }
     let scheme = if rdma { "rdma" } else { "valkey" };
     let url = format!("{scheme}+sentinel://{bind}:7694,{bind}:7695,{bind}:7696/mymaster");
+    let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-@dangerous"];
+    let admin = Client::connect(format!("valkey://{bind}:7691")).await.expect("connected");
+    admin.command(user).await.expect("created");
+    for protocol in ["resp2", "resp3"] {
+        let url = url.replace("://", "://app:pw@") + "?protocol=" + protocol;
+        let client = Client::connect(url.as_str()).await;
+        let client = client.unwrap_or_else(|error| panic!("a user without ROLE, {protocol}: {error:#}"));
+        client.command(["PING"]).await.expect("allowed");
+    }
     let patient = Config::default().offline_timeout(PATIENCE).command_timeout(PATIENCE);
     let client = Client::connect_with(url, &patient).await.expect("connected");
     let mut writer = client.dedicated().await.expect("connected");

@@ -1,11 +1,12 @@
 //! Sentinels that say what a test wants, and a primary with a replica.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use valkey_rdma_mock::{DeviceKind, MockCluster, Server, Transports};
-use valkey_rdma_server::{Command, Handler, Peer, Pusher, Reply};
+use valkey_rdma_server::{Command, Handler, Peer, Pusher, Reply, answer_basic};
 
 use super::PATIENCE;
 
@@ -56,13 +57,21 @@ struct State {
     script: Mutex<Script>,
     listeners: Mutex<Vec<Pusher>>,
     asked: Mutex<usize>,
+    pings: AtomicUsize,
+    /// Of the connections so far: set when they are to get no more answers.
+    frozen: Mutex<Arc<AtomicBool>>,
 }
 
 impl Sentinel {
     pub(crate) async fn start(script: Script) -> Self {
         let password = matches!(script, Script::Guarded).then_some("watch");
-        let script = Mutex::new(script);
-        let state = Arc::new(State { script, listeners: Mutex::default(), asked: Mutex::default() });
+        let state = Arc::new(State {
+            script: Mutex::new(script),
+            listeners: Mutex::default(),
+            asked: Mutex::default(),
+            pings: AtomicUsize::default(),
+            frozen: Mutex::default(),
+        });
         let any_port = "127.0.0.1:0".parse().expect("an address");
         let builder = Server::builder(state.clone()).tcp(any_port);
         let builder = match password {
@@ -91,6 +100,22 @@ impl Sentinel {
         self.state.listeners.lock().expect("no panic").drain(..).for_each(|listener| listener.close());
     }
 
+    /// Answers nothing any more on the connections so far, and keeps them open.
+    pub(crate) fn freeze(&self) {
+        let frozen = std::mem::take(&mut *self.state.frozen.lock().expect("no panic"));
+        frozen.store(true, Ordering::Relaxed);
+    }
+
+    /// How often a client has subscribed.
+    pub(crate) fn listeners(&self) -> usize {
+        self.state.listeners.lock().expect("no panic").len()
+    }
+
+    /// How many PINGs it has answered.
+    pub(crate) fn pings(&self) -> usize {
+        self.state.pings.load(Ordering::Relaxed)
+    }
+
     /// How often it was asked for the primary.
     pub(crate) fn asked(&self) -> usize {
         *self.state.asked.lock().expect("no panic")
@@ -110,11 +135,30 @@ impl Sentinel {
 }
 
 impl Handler for State {
-    type Session = ();
+    /// True if it is frozen.
+    type Session = Arc<AtomicBool>;
 
-    fn session(&self, _: &Peer) {}
+    fn session(&self, _: &Peer) -> Arc<AtomicBool> {
+        self.frozen.lock().expect("no panic").clone()
+    }
 
-    async fn call(&self, peer: &mut Peer, _: &mut (), command: Command) -> Result<Reply, Reply> {
+    fn basics(&self, peer: &mut Peer, frozen: &mut Arc<AtomicBool>, command: &Command) -> Option<Reply> {
+        if frozen.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.pings.fetch_add(command.is("PING").into(), Ordering::Relaxed);
+        answer_basic(peer, command)
+    }
+
+    async fn call(
+        &self,
+        peer: &mut Peer,
+        frozen: &mut Arc<AtomicBool>,
+        command: Command,
+    ) -> Result<Reply, Reply> {
+        if frozen.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         if command.is("SUBSCRIBE") {
             let channel = Reply::Bulk(command.args()[0].clone());
             self.listeners.lock().expect("no panic").push(peer.pusher());

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use valkey_rdma_transport::TransportError;
+use valkey_rdma_transport::address::listen_advice;
 use valkey_rdma_transport::raw::FailureStatus;
 
 /// Why a check, or a session of a service, ended early.
@@ -12,9 +13,7 @@ use valkey_rdma_transport::raw::FailureStatus;
 #[non_exhaustive]
 pub enum FabricError {
     /// The service's address cannot be listened on.
-    #[error(
-        "cannot listen on {addr}: {source}; choose a free port, and an address of this machine (`ip address`)"
-    )]
+    #[error("cannot listen on {addr}{}: {source}", listen_advice(*.addr, .source))]
     Listen {
         /// The address.
         addr: SocketAddr,

@@ -6,6 +6,8 @@ mod port;
 
 use std::net::IpAddr;
 
+use valkey_rdma_transport::device::obstacle;
+
 pub(super) use self::kind::Kind;
 pub(super) use self::port::Port;
 use super::{Probes, Root, Trial};
@@ -52,7 +54,7 @@ impl Device {
         let interfaces = interface_names(root, &folder, &ports);
         let interfaces = interfaces.into_iter().map(|name| Interface::read(root, name, known)).collect();
         Self {
-            file: file(root, &name),
+            file: obstacle::device_file(root.folder(), &name),
             kind,
             firmware: value("fw_ver"),
             board: value("board_id").or_else(|| value("hca_type")),
@@ -121,14 +123,6 @@ impl Interface {
             name,
         }
     }
-}
-
-/// The device file of a device.
-fn file(root: &Root, device: &str) -> Option<String> {
-    let folder = "/sys/class/infiniband_verbs";
-    let mut names = root.names(folder).into_iter();
-    let name = names.find(|name| root.value(&format!("{folder}/{name}/ibdev")).as_deref() == Some(device))?;
-    Some(format!("/dev/infiniband/{name}"))
 }
 
 /// The network interfaces of a device: those that its GIDs name, that of soft-RoCE, and those of the same adapter.

@@ -1,14 +1,9 @@
 //! The kernel: its RDMA modules, and the device files through which programs reach them.
 
-use std::io;
+use valkey_rdma_transport::device::obstacle::{self, Obstacle};
 
 use super::{Container, Device, Distribution, Root};
 use crate::report::{Finding, Section};
-
-/// What programs need of the kernel besides the adapter's driver: the module, and what shows that it is there even if it is
-/// built in.
-const NEEDED: [(&str, &str); 2] =
-    [("ib_uverbs", "/sys/class/infiniband_verbs"), ("rdma_ucm", "/sys/class/misc/rdma_cm")];
 
 pub(super) fn section(
     root: &Root,
@@ -20,11 +15,7 @@ pub(super) fn section(
     let mut section = Section::new("kernel");
     let release = release(root);
     section.push(Finding::note("kernel", format!("Linux {release}")));
-    let missing: Vec<&str> = NEEDED
-        .iter()
-        .filter(|(module, sign)| !root.exists(&format!("/sys/module/{module}")) && !root.exists(sign))
-        .map(|(module, _)| *module)
-        .collect();
+    let missing = obstacle::missing_modules(root.folder());
     let absent: Vec<&str> =
         missing.iter().copied().filter(|module| module_file(root, module) == ModuleFile::Absent).collect();
     section.push(if missing.is_empty() {
@@ -52,7 +43,7 @@ pub(super) fn section(
 fn device_files(root: &Root, container: Container, devices: &[Device], usable: &[&Device]) -> Vec<Finding> {
     let is_needed = |device: &&Device| usable.is_empty() || usable.iter().any(|one| one.name == device.name);
     let (needed, spare): (Vec<&Device>, Vec<&Device>) = devices.iter().partition(is_needed);
-    let mut files = vec!["/dev/infiniband/rdma_cm"];
+    let mut files = vec![obstacle::CM_FILE];
     files.extend(needed.iter().filter_map(|device| device.file.as_deref()));
     let refused = files.iter().find_map(|file| refusal(root, file, container));
 
@@ -70,19 +61,11 @@ fn device_files(root: &Root, container: Container, devices: &[Device], usable: &
 
 /// A problem, if a device file cannot be opened.
 fn refusal(root: &Root, file: &str, container: Container) -> Option<Finding> {
-    let error = root.cannot_open(file)?;
-    Some(match error.kind() {
-        io::ErrorKind::NotFound => {
-            let finding = Finding::problem("device files", format!("{file} is missing"));
-            if container.is_one() {
-                finding.remedy(container.start())
-            } else {
-                finding.remedy("`udevadm trigger`; then look for errors: `journalctl -u systemd-udevd`")
-            }
-        }
-        _ => Finding::problem("device files", format!("{file} cannot be opened: {error}"))
-            .remedy("this user may not use the device: `chmod 0666 /dev/infiniband/rdma_cm /dev/infiniband/uverbs*`")
-            .remedy("at every boot: a rule with MODE=\"0666\" for them in /etc/udev/rules.d"),
+    let obstacle = Obstacle::of_file(root.folder(), file)?;
+    let finding = Finding::problem("device files", obstacle.to_string());
+    Some(match obstacle {
+        Obstacle::Missing { .. } if container.is_one() => finding.remedy(container.start()),
+        _ => finding.remedy(obstacle.remedy()),
     })
 }
 

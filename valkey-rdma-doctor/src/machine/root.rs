@@ -18,6 +18,11 @@ impl Root {
         Self(folder.into())
     }
 
+    /// The folder itself.
+    pub(super) fn folder(&self) -> &Path {
+        &self.0
+    }
+
     /// Where a file of the machine is. `path` begins with a slash.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.0.join(path.trim_start_matches('/'))
@@ -49,11 +54,5 @@ impl Root {
     pub(super) fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
         target.file_name().map(|name| name.to_string_lossy().into_owned())
-    }
-
-    /// Why a device file cannot be opened for reading and writing.
-    pub(super) fn cannot_open(&self, path: &str) -> Option<std::io::Error> {
-        let path: &Path = &self.path(path);
-        fs::OpenOptions::new().read(true).write(true).open(path).err()
     }
 }

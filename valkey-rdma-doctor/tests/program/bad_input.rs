@@ -49,6 +49,10 @@ fn a_wrong_command_line_is_refused() {
 fn a_password_is_not_repeated() {
     let (.., err) = run(&["--url", "rdma://u:secret@h:1/?x=1"]);
     assert!(!err.contains("secret"), "{err}");
+    for command in ["check", "listen"] {
+        let (.., err) = run(&[command, "rdma://u:secret@h:1"]);
+        assert!(!err.contains("secret") && err.contains("use --url"), "{err}");
+    }
 }
 
 #[test]
@@ -62,8 +66,10 @@ fn what_cannot_be_done_is_one_line_with_a_remedy() {
     };
     let emulated = ["--device", "emulated"];
     for (args, parts) in [
-        (vec!["listen", &taken], vec![taken.as_str(), "in use", "free port"]),
+        (vec!["listen", &taken], vec![taken.as_str(), "in use", "another port"]),
         (vec!["listen", "203.0.113.1:1"], vec!["203.0.113.1:1", "address of this machine"]),
+        (vec!["listen", "[fe80::1]:1"], vec!["add the interface that leads to it"]),
+        (vec!["check", "[fe80::1%nosuch0]:1"], vec!["no network interface `nosuch0`"]),
         (vec!["listen", "nowhere"], vec!["\"nowhere\" is not ADDRESS:PORT"]),
         (vec!["check", &closed], vec![&closed, "refused", "listen"]),
         (vec!["check", "nowhere.invalid:1"], vec!["nowhere.invalid"]),
@@ -86,4 +92,17 @@ fn ends_with_different_devices_or_choices_of_a_real_one_are_refused() {
     let (_listener, addr) = crate::listen(&[]);
     refused(1, &["check", &addr], &["it checks over `emulated` and you over `verbs`"]);
     refused(1, &["check", &addr, "--device", "emulated", "--gid", "1"], &["no choice of gid"]);
+}
+
+#[test]
+fn the_plot_of_every_peer_can_be_written_or_nothing_is_measured() {
+    let folder = format!("{}/plots", env!("CARGO_TARGET_TMPDIR"));
+    let second = format!("{folder}/all.1.svg");
+    std::fs::create_dir_all(&second).unwrap();
+    let plot = format!("{folder}/all.svg");
+    let args = ["check", "127.0.0.1:1", "127.0.0.1:2", "--device", "emulated", "--plot", &plot];
+    refused(2, &args, &["all.1.svg", "cannot be written"]);
+    assert!(!std::path::Path::new(&plot).exists(), "nothing is left behind");
+    // One peer has one plot.
+    refused(1, &args[..2].iter().chain(&args[3..]).copied().collect::<Vec<_>>(), &["refused"]);
 }

@@ -1,28 +1,39 @@
 //! Commands that mean something else in front of a cluster: local clients see one server without cluster mode.
 
-use bytes::Bytes;
 use valkey_rdma_client::cluster::Route;
 use valkey_rdma_client::{ClusterClient, Command, Error};
 use valkey_rdma_resp::{Reply, words};
 
-use super::Member;
+use super::joined::Joined;
+use super::{Member, info};
 use crate::class::is;
 use crate::private::database;
 
 /// Whether [`special`] answers the command.
 pub(super) fn is_special(command: &[u8]) -> bool {
     let name = words(command).next().unwrap_or_default();
-    ["PING", "INFO", "SCAN", "HELLO", "SELECT", "CLUSTER"].iter().any(|special| is(name, special))
+    ["PING", "SCAN", "HELLO", "SELECT", "CLUSTER", "CLUSTERSCAN"].iter().any(|special| is(name, special))
+        || info::is_about_server(command)
+        || Joined::of(command).is_some()
 }
 
-/// Answers a command. Some node that is there answers PING, INFO and HELLO.
+/// Answers a command. Some node that is there answers PING and HELLO.
 pub(super) async fn special(member: &Member, client: &ClusterClient, command: &[u8]) -> Result<Reply, Error> {
     let all: Vec<_> = words(command).collect();
     let ask = |command: Command| client.execute_on(Route::Any, command.idempotent());
     let name = all.first().copied().unwrap_or_default();
+    if let Some(joined) = Joined::of(command) {
+        return Ok(joined.ask(client, Command::from_args(&all)).await?.into());
+    }
+    if info::is_about_server(command) {
+        let command = Command::from_args(&all);
+        return match is(name, "INFO") {
+            true => info::standalone(client, command).await,
+            false => Ok(info::ask(client, command).await?.into()),
+        };
+    }
     Ok(match &name.to_ascii_uppercase()[..] {
         b"PING" => ask(Command::from_args(&all)).await?.into(),
-        b"INFO" => standalone(ask(Command::from_args(&all)).await?.into()),
         b"SCAN" => member.scans.step(client, &all).await?,
         b"HELLO" => hello(ask(Command::new("HELLO")).await?.into()),
         b"SELECT" if database(command) == Some(member.database) => Reply::OK,
@@ -43,19 +54,6 @@ fn refusal(member: &Member, command: &[u8], text: &str) -> Reply {
     member.metrics.commands_refused.add(1);
     member.note_refusal(command);
     Reply::error(text.to_owned())
-}
-
-/// INFO of one node, with cluster mode off.
-fn standalone(info: Reply) -> Reply {
-    let patch = |text: &Bytes| {
-        let text = String::from_utf8_lossy(text).replace("cluster_enabled:1", "cluster_enabled:0");
-        Bytes::from(text.replace("_mode:cluster", "_mode:standalone"))
-    };
-    match info {
-        Reply::Bulk(text) => Reply::Bulk(patch(&text)),
-        Reply::Verbatim { format, text } => Reply::Verbatim { format, text: patch(&text) },
-        other => other,
-    }
 }
 
 /// The reply to HELLO of one node, which is a list of names and values in RESP2, with cluster mode off.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Instant;
 
+use tokio::time::timeout;
 use valkey_rdma_client::cluster::{Route, Routing};
 use valkey_rdma_client::{ClusterClient, Command, Error, Value};
 use valkey_rdma_resp::{Protocol, Reply, encode, words};
@@ -54,6 +55,12 @@ impl Drop for Batch {
         if std::thread::panicking() {
             self.inbox.end(End::Lost);
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.member.note_leaving();
     }
 }
 
@@ -205,7 +212,8 @@ impl Inner {
         }
     }
 
-    /// Passes replies to the local client, and waits while it leaves too many unread.
+    /// Passes replies to the local client. They are kept whether it reads them or not, because it may read nothing before it has sent all:
+    /// its own task ends one that does not read. If all clients together leave too many unread, this one gets time to read.
     async fn deliver<'a>(
         &self,
         batch: &Batch,
@@ -238,14 +246,17 @@ impl Inner {
             batch.inbox.end(End::Lost);
         }
         let limits = self.member.core.limits();
-        if limits.exceeds_total(waiting, batch.inbox.total()) {
-            batch.inbox.end(End::TooSlow);
+        let exceeds = |waiting| limits.exceeds_total(waiting, batch.inbox.total());
+        if !exceeds(waiting) {
+            return;
         }
-        poll_fn(|cx| match batch.inbox.poll_waiting(cx) > limits.unread_bytes {
+        let room = poll_fn(|cx| match exceeds(batch.inbox.poll_waiting(cx)) {
             true => Poll::Pending,
             false => Poll::Ready(()),
-        })
-        .await;
+        });
+        if timeout(limits.slow_reader(), room).await.is_err() {
+            batch.inbox.end(End::TooSlow);
+        }
     }
 }
 

@@ -17,6 +17,10 @@ pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Option<Reply> {
         Error::Aborted(AbortedTransaction::Refused { error, .. }) => {
             format!("EXECABORT Transaction discarded because of previous errors: {error}")
         }
+        Error::Cluster(ClusterError::Partial { first, .. }) if error.fate() == Fate::Answered => {
+            let code = first.server().map_or("ERR", |error| &error.code);
+            format!("{code} {error}")
+        }
         Error::Cluster(ClusterError::CrossSlot { .. }) => format!("CROSSSLOT {error}"),
         Error::Cluster(ClusterError::NoRoute { command, .. }) => format!(
             "ERR the gateway of a cluster refuses {command}: it concerns one node, and no key says which; send it to that node directly"

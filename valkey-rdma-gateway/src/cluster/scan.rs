@@ -31,8 +31,8 @@ impl Scans {
         };
         let mut scan = if cursor == 0 {
             match begin(client, options) {
-                Some(scan) => scan,
-                None => return Ok(Reply::error("ERR syntax error")),
+                Ok(scan) => scan,
+                Err(refusal) => return Ok(Reply::error(refusal)),
             }
         } else {
             let mut waiting = lock(&self.waiting);
@@ -67,21 +67,27 @@ impl Scans {
     }
 }
 
-fn begin(client: &ClusterClient, options: &[&[u8]]) -> Option<ClusterScan> {
+/// # Errors
+/// The error of a server for these options.
+fn begin(client: &ClusterClient, options: &[&[u8]]) -> Result<ClusterScan, &'static str> {
     let (pairs, rest) = options.as_chunks::<2>();
-    let mut scan = rest.is_empty().then(|| client.scan())?;
+    if !rest.is_empty() {
+        let is_for_hashes = rest.iter().any(|option| is(option, "NOVALUES"));
+        return Err(if is_for_hashes { "ERR NOVALUES option can only be used in HSCAN" } else { SYNTAX });
+    }
+    let mut scan = client.scan();
     for [option, value] in pairs {
         scan = match *option {
             option if is(option, "MATCH") => scan.matching(*value),
             option if is(option, "TYPE") => scan.of_type(*value),
             option if is(option, "COUNT") => {
-                let count = integer::parse(value).and_then(|count| usize::try_from(count).ok())?;
-                scan.count(count.max(1))
+                let count = integer::parse(value).ok_or("ERR value is not an integer or out of range")?;
+                scan.count(usize::try_from(count).ok().filter(|count| *count > 0).ok_or(SYNTAX)?)
             }
-            _ => return None,
+            _ => return Err(SYNTAX),
         };
     }
-    Some(scan)
+    Ok(scan)
 }
 
 fn reply(cursor: u64, keys: Vec<bytes::Bytes>) -> Reply {
@@ -90,5 +96,6 @@ fn reply(cursor: u64, keys: Vec<bytes::Bytes>) -> Reply {
 
 /// Scans that are not at their end, 16 KiB each. Beyond this, the one that was not continued for the longest time is forgotten.
 const MOST_SCANS: usize = 1024;
+const SYNTAX: &str = "ERR syntax error";
 const UNKNOWN: &str =
     "ERR invalid cursor: the gateway of a cluster does not know this scan any more; begin again with 0";

@@ -1,8 +1,9 @@
 //! [`circle`]: whether the commands of a route come back to it, because its server is one of the gateway's listeners.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use valkey_rdma_client::{Endpoint, Transport};
+use valkey_rdma_transport::address;
 
 use super::RouteConfig;
 use crate::listen::Listen;
@@ -41,11 +42,12 @@ fn leads_to(route: &RouteConfig, listen: &Listen) -> bool {
 /// Whether a server with this host and port is a listener of this machine. Other names of the machine are not known here.
 fn is_at(server: &Endpoint, listener: SocketAddr) -> bool {
     let ip = listener.ip();
-    let is_there = match server.host().parse::<IpAddr>() {
+    let is_there = match address::literal(server.host(), 0) {
         // 0.0.0.0 takes IPv4 only, [::] both.
-        Ok(host) if host.is_loopback() && ip.is_unspecified() => ip.is_ipv6() || host.is_ipv4(),
-        Ok(host) => host == ip,
-        Err(_) => server.host() == "localhost" && (ip.is_unspecified() || ip.is_loopback()),
+        Some(Ok(host)) if host.ip().is_loopback() && ip.is_unspecified() => ip.is_ipv6() || host.is_ipv4(),
+        Some(Ok(host)) => host.ip() == ip,
+        Some(Err(_)) => false,
+        None => server.host() == "localhost" && (ip.is_unspecified() || ip.is_loopback()),
     };
     server.port() == listener.port() && is_there
 }

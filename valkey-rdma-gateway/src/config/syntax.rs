@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use serde::Deserialize;
+use valkey_rdma_program::shown;
 
 use super::Config;
 use crate::error::GatewayError;
@@ -89,14 +90,17 @@ fn take_out(text: &mut String, mistake: Option<Range<usize>>) -> bool {
 
 /// Says what is wrong, and in which line.
 fn mistake(text: &str, error: &toml::de::Error) -> GatewayError {
-    // Not the line itself, nor a value that may be a URL: there may be a password in it.
-    let message = Some(error.message()).filter(|message| !message.contains(['@', '?']));
+    // Not the line itself, nor a value that may be a URL: there may be a password in it. `***` may be shown.
+    let may_be_shown = |message: &&str| {
+        let rest = message.replace("://***", "").replace("\"***\"", "");
+        shown(&rest) == rest
+    };
+    let message = Some(error.message()).filter(may_be_shown);
     let message = message.unwrap_or("a value is not of the kind that is expected here");
     // As people call them.
     let message = ["usize", "u64", "u16"].iter().fold(message.to_owned(), |message, kind| {
         message.replace(&format!("expected {kind}"), "expected a whole number")
     });
-    let message = message.replace("invalid socket address syntax", "not an address and port: use ADDR:PORT");
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let name = name_before(text, before.len());
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);

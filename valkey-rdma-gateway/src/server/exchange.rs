@@ -31,11 +31,18 @@ pub(super) async fn exchange(
 async fn receive(stream: &mut ByteStream, frames: &mut Vec<Bytes>, replies: usize) -> io::Result<()> {
     let mut scanner = FrameScanner::default();
     let (mut buffer, mut scanned) = (BytesMut::new(), 0);
-    while frames.len() < replies {
+    while frames.len() < replies || !buffer.is_empty() {
+        // A push message is not a reply, and this connection has no listener yet.
+        if frames.len() == replies && !buffer.starts_with(b">") {
+            return Err(no_login("it sent more than the replies to the login"));
+        }
         let found = scanner.scan(&buffer[scanned..]).map_err(no_login)?;
         scanned += found.len;
         if found.complete {
-            frames.push(buffer.split_to(scanned).freeze());
+            let frame = buffer.split_to(scanned).freeze();
+            if !frame.starts_with(b">") {
+                frames.push(frame);
+            }
             scanned = 0;
         } else if buffer.len() > MAX_LOGIN {
             return Err(no_login("its replies to the login are too long; is it a Valkey server?"));
@@ -43,9 +50,6 @@ async fn receive(stream: &mut ByteStream, frames: &mut Vec<Bytes>, replies: usiz
             let text = "it closed the connection during the login";
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
         }
-    }
-    if !buffer.is_empty() {
-        return Err(no_login("it sent more than the replies to the login"));
     }
     Ok(())
 }
@@ -93,6 +97,22 @@ mod tests {
             }
             let replies = exchange(&mut stream, &encode(["PING"]), 2).await.unwrap();
             assert_eq!(replies, [FULL], "after {writes_before} writes");
+        }
+    }
+
+    #[tokio::test]
+    async fn push_messages_are_no_replies_and_another_reply_is_one_too_many() {
+        const PUSH: &[u8] = b">2\r\n$10\r\ninvalidate\r\n_\r\n";
+        for (said, is_right) in [
+            (&[PUSH, b"+OK\r\n", PUSH, b"+PONG\r\n", PUSH][..], true),
+            (&[b"+OK\r\n", b"+PONG\r\n", b":1\r\n"], false),
+            (&[b"+OK\r\n", b"+PONG\r\n", PUSH, b"$5\r\nab"], false),
+            (&[b"+OK\r\n", b"+PONG\r\n", b":"], false),
+        ] {
+            let (mut stream, mut server) = connected().await;
+            server.write_all(&said.concat()).await.unwrap();
+            let replies = exchange(&mut stream, &encode(["PING"]), 2).await;
+            assert_eq!(replies.ok(), is_right.then(|| vec!["+OK\r\n".into(), "+PONG\r\n".into()]));
         }
     }
 

@@ -8,6 +8,7 @@ use valkey_rdma_client::{ByteStream, Endpoint};
 
 use super::Server;
 use super::exchange::exchange;
+use super::returns::Returns;
 use crate::backoff;
 use crate::open_error::OpenError;
 use crate::words::encode;
@@ -42,6 +43,7 @@ impl Server {
         if refuses_connection(&reply) {
             return Err(OpenError::Refused(reply));
         }
+        Returns::Pong.check(&reply).map_err(|text| OpenError::Unreachable(format!("{endpoint}: {text}")))?;
         if is_loading(&reply) {
             return Ok(Some(OpenError::Refused(reply)));
         }

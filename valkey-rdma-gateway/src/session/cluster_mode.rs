@@ -9,7 +9,7 @@ mod unread;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
@@ -19,7 +19,7 @@ use valkey_rdma_resp::{CommandError, Protocol, Reply, words};
 
 use self::subscriptions::Subscriptions;
 use self::transaction::{Queued, Watched};
-use super::{Closed, Session, UNREAD};
+use super::{Closed, Session};
 use crate::class::{Class, Kind, Local, State, is};
 use crate::cluster::{failure, is_refusal};
 use crate::inbox::End;
@@ -95,15 +95,21 @@ impl Session {
                     Poll::Pending => {}
                 }
             }
-            if self.out.remaining() > UNREAD {
+            let unread = self.out.remaining();
+            if begun.subscriptions.is_none() && self.slow_reader.poll_too_slow(cx, unread, &limits).is_ready()
+            {
+                return Poll::Ready(ClusterStep::End(End::TooSlow));
+            }
+            // Only messages are counted with the replies of all clients: there is no room for more.
+            if unread > limits.unread_bytes {
                 return Poll::Pending;
             }
-            match self.reader.scan() {
+            ready!(self.slow_reader.poll_more(cx, unread));
+            let scanned = self.reader.scan();
+            match scanned.and_then(|complete| Ok(complete || self.is_too_long(&limits)?)) {
                 Err(error) => return Poll::Ready(ClusterStep::Broken(error)),
-                Ok(complete) if complete || self.is_too_long(&limits) => {
-                    return Poll::Ready(ClusterStep::Command(Class::of(self.reader.current())));
-                }
-                Ok(_) => self.in_flight.hold(self.reader.len()),
+                Ok(true) => return Poll::Ready(ClusterStep::Command(Class::of(self.reader.current()))),
+                Ok(false) => self.in_flight.hold(self.reader.len()),
             }
             if self.eof {
                 return Poll::Ready(ClusterStep::End(End::Gone));
@@ -148,12 +154,11 @@ impl Session {
             self.put_refusal(&Reply::error(text));
             return Err(Closed);
         }
-        self.drop_command(begun.transaction.as_ref().map_or(0, Queued::bytes)).await?;
+        self.put_refusal(&Reply::error(text));
         if let Some(queued) = &mut begun.transaction {
             queued.fail();
         }
-        self.put_refusal(&Reply::error(text));
-        Ok(())
+        self.drop_command(begun.transaction.as_ref().map_or(0, Queued::bytes)).await
     }
 
     async fn run_stateful(&mut self, class: Class, command: &Bytes, begun: &mut Begun) -> Result<(), Closed> {
@@ -202,6 +207,8 @@ impl Session {
                 State::ReplyOn | State::NoEvict(false) | State::NoTouch(false) | State::Tracking(false) => {
                     self.put(&Reply::OK);
                 }
+                // As a server without cluster mode. Primaries answer all reads.
+                State::Lasting if reads_replicas(command) => self.put(&Reply::OK),
                 State::Tracking(true)
                 | State::NoEvict(true)
                 | State::NoTouch(true)
@@ -309,7 +316,7 @@ impl Session {
             name
         };
         let (why, instead) = match &*name {
-            "READONLY" | "READWRITE" | "ASKING" => {
+            "ASKING" => {
                 return self.put_refusal(&Reply::error("ERR This instance has cluster support disabled"));
             }
             "CLIENT TRACKING" => {
@@ -330,6 +337,13 @@ impl Session {
         self.metrics().commands_refused.add(1);
         self.put(reply);
     }
+}
+
+/// Whether a command says if replicas may be read.
+fn reads_replicas(command: &[u8]) -> bool {
+    let mut words = words(command);
+    let name = words.next().unwrap_or_default();
+    words.next().is_none() && (is(name, "READONLY") || is(name, "READWRITE"))
 }
 
 /// The name of a kind of subscription, before `subscribe`, `unsubscribe` and `message`.

@@ -11,6 +11,7 @@ use valkey_rdma_resp::CommandError;
 use super::{Closed, Session};
 use crate::class::Class;
 use crate::limits::Limits;
+use crate::route::Share;
 
 /// The result of looking at the input.
 pub(super) enum Parsed {
@@ -45,16 +46,19 @@ impl Session {
         let next = loop {
             match self.reader.scan() {
                 Err(error) => break Parsed::Broken(error),
-                Ok(false) if self.is_too_long(&limits) => {
-                    break match Class::of(self.reader.current()) {
-                        Class::Ordinary | Class::Script => Parsed::Command(Class::Alone),
-                        // No name, password or number is that long.
-                        Class::Local(_) => Parsed::Broken(CommandError::InvalidBulkLen),
-                        class => Parsed::Command(class),
-                    };
-                }
-                Ok(false) => break Parsed::NeedsInput,
                 Ok(true) => {}
+                Ok(false) => match self.is_too_long(&limits) {
+                    Err(error) => break Parsed::Broken(error),
+                    Ok(false) => break Parsed::NeedsInput,
+                    Ok(true) => {
+                        break match Class::of(self.reader.current()) {
+                            Class::Ordinary | Class::Script => Parsed::Command(Class::Alone),
+                            // No name, password or number is that long.
+                            Class::Local(_) => Parsed::Broken(CommandError::InvalidBulkLen),
+                            class => Parsed::Command(class),
+                        };
+                    }
+                },
             }
             match Class::of(self.reader.current()) {
                 class if self.failed_multi.is_some() => break Parsed::Command(class),
@@ -95,8 +99,14 @@ impl Session {
     }
 
     /// Whether a command that has not ended must go on in pieces, or is refused: it is too long, or there is no room for more of it.
-    pub(super) fn is_too_long(&mut self, limits: &Limits) -> bool {
-        let is_full = self.route.pool.cluster.is_some() && self.in_flight.is_overloaded(limits);
+    ///
+    /// A word that is longer than a server takes is the server's to refuse, if the command goes there in pieces. Otherwise it fails here.
+    pub(super) fn is_too_long(&mut self, limits: &Limits) -> Result<bool, CommandError> {
+        let is_cluster = self.route.pool.cluster.is_some();
+        if is_cluster || self.route.share == Share::Always {
+            self.reader.check_word()?;
+        }
+        let is_full = is_cluster && self.in_flight.is_overloaded(limits);
         self.reader.is_long(if is_full { limits.command_bytes } else { self.longest(limits) })
     }
 

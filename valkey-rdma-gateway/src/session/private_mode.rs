@@ -8,8 +8,9 @@ use bytes::{Buf, Bytes};
 use tracing::debug;
 use valkey_rdma_resp::CommandError;
 
+use super::slow_reader::MUCH;
 use super::unrun::Unrun;
-use super::{Closed, Session, UNREAD};
+use super::{Closed, Session};
 use crate::class::{Class, Local, State};
 use crate::clients::Place;
 use crate::inbox::End;
@@ -71,7 +72,6 @@ impl Session {
             self.out.put(&reply);
             return Err(Closed);
         }
-        self.drop_command(0).await?;
         match class {
             // Without a login the server refuses it too.
             Class::State(State::Multi) if !reply.starts_with(b"-NOAUTH") => {
@@ -79,7 +79,7 @@ impl Session {
             }
             _ => self.out.put(&reply),
         }
-        Ok(())
+        self.drop_command(0).await
     }
 
     async fn serve(&mut self, mut private: Private) -> Result<(), Closed> {
@@ -149,7 +149,7 @@ impl Session {
                 return Poll::Ready(PrivateStep::End(why));
             }
             // The server's last replies come before its end.
-            let lost = private.poll_replies(cx, &mut self.out, UNREAD);
+            let lost = private.poll_replies(cx, &mut self.out, MUCH);
             for event in private.take_events() {
                 self.apply(event);
             }
@@ -166,7 +166,15 @@ impl Session {
             if may_leave && (private.tracker.was_reset() || !found.pinned && self.next_may_share()) {
                 return Poll::Ready(PrivateStep::Plain);
             }
-            let more = match self.pass_commands(private, found.stop) {
+            let more = self.slow_reader.poll_more(cx, self.out.remaining());
+            let sends_ahead = more.is_ready() && self.slow_reader.sends_ahead();
+            let most = self.most_unanswered(sends_ahead);
+            // Nothing more is taken from it then, so that it must read.
+            let unread = if sends_ahead && private.unanswered() >= most { usize::MAX } else { 0 };
+            if self.slow_reader.poll_too_slow(cx, unread, &self.core.limits()).is_ready() {
+                return Poll::Ready(PrivateStep::End(End::TooSlow));
+            }
+            let more = match self.pass_commands(private, most, found.stop) {
                 Ok(more) => more,
                 // Earlier replies come before the error.
                 Err(PrivateStep::Broken(_)) if private.owed() > 0 => false,
@@ -187,18 +195,18 @@ impl Session {
                 return Poll::Ready(PrivateStep::End(if self.eof { End::Gone } else { End::Stopped }));
             }
             self.client.set_blocked(private.tracker.is_blocked());
-            let full = private.unsent() >= UNREAD;
+            let full = private.unsent() >= MUCH;
             if let Poll::Ready(cause) = private.poll_send(cx) {
                 return Poll::Ready(PrivateStep::Lost(cause));
             }
-            if full && private.unsent() < UNREAD {
+            if full && private.unsent() < MUCH {
                 // Nothing would wake this task for the commands that found no room.
                 continue;
             }
             // A client that waits for its turn is read too, to notice its end: another could get what it blocks for.
             let more = more
                 || (private.tracker.is_blocked() && self.reader.len() < self.core.limits().command_bytes);
-            let read = match more && !self.eof && private.unsent() < UNREAD {
+            let read = match more && !self.eof && private.unsent() < MUCH {
                 true => self.poll_read(cx),
                 false => Poll::Pending,
             };
@@ -220,17 +228,17 @@ impl Session {
             Ok(true) => {
                 matches!(Class::of(self.reader.current()), Class::Ordinary | Class::Script | Class::Local(_))
             }
-            Ok(false) => !self.reader.is_long(most),
+            Ok(false) => !self.reader.is_long(most).unwrap_or_default(),
             Err(_) => true,
         }
     }
 
     /// Passes commands on. `true` if it needs more input. If the gateway stops, only the command that has begun is passed on.
-    fn pass_commands(&mut self, private: &mut Private, stop: bool) -> Result<bool, PrivateStep> {
+    fn pass_commands(&mut self, private: &mut Private, most: usize, stop: bool) -> Result<bool, PrivateStep> {
         loop {
-            let full = private.unanswered() >= self.core.limits().commands_in_flight;
+            let full = private.unanswered() >= most;
             let stopped = stop && !private.has_open_command();
-            if full || stopped || private.unsent() >= UNREAD || private.tracker.is_resetting() {
+            if full || stopped || private.unsent() >= MUCH || private.tracker.is_resetting() {
                 return Ok(false);
             }
             if private.tracker.is_raw() {
@@ -245,15 +253,17 @@ impl Session {
                 }
                 continue;
             }
-            let complete = match self.reader.scan() {
-                // Of a long command the name is known.
-                Ok(false) if !self.reader.is_long(self.core.limits().command_bytes) => return Ok(true),
-                Ok(complete) => complete,
-                Err(error) => return Err(PrivateStep::Broken(error)),
-            };
+            let complete = self.reader.scan().map_err(PrivateStep::Broken)?;
+            // Of a long command the name is known.
+            let most = self.core.limits().command_bytes;
+            if !complete && !self.reader.is_long(most).map_err(PrivateStep::Broken)? {
+                return Ok(true);
+            }
             let class = match Class::of(self.reader.current()) {
                 // All of it must be known. It may have thousands of prefixes.
-                Class::State(State::Tracking(_)) if !complete && self.reader.len() < LONGEST_TRACKING => {
+                Class::State(State::Tracking(_))
+                    if !complete && self.reader.expected() < LONGEST_TRACKING =>
+                {
                     return Ok(true);
                 }
                 // What is in them must be known, and no name, password or number is that long.
@@ -279,6 +289,13 @@ impl Session {
             let bytes = self.reader.take();
             self.send(private, class, &bytes, complete);
         }
+    }
+
+    /// Commands without a reply beyond which no more are passed on. A client that reads nothing before it has sent all may have more: the
+    /// server keeps the replies, as it would without the gateway.
+    fn most_unanswered(&self, sends_ahead: bool) -> usize {
+        let most = self.core.limits().commands_in_flight;
+        if sends_ahead { most.max(MOST_AHEAD) } else { most }
     }
 
     fn send(&self, private: &mut Private, class: Class, bytes: &Bytes, complete: bool) {
@@ -319,5 +336,7 @@ impl Session {
     }
 }
 
+/// Commands that a client may send before it reads a reply.
+const MOST_AHEAD: usize = 1 << 20;
 /// Bytes of CLIENT TRACKING, which is kept until all of it has arrived.
 const LONGEST_TRACKING: usize = 4 << 20;

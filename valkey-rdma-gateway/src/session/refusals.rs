@@ -32,7 +32,6 @@ impl Session {
             let command = self.reader.take();
             return self.answer(local, &command).await;
         }
-        self.drop_command(0).await?;
         match class {
             Class::State(State::Exec) => {
                 let text = one_line(&String::from_utf8_lossy(reason.reply().get(1..).unwrap_or_default()));
@@ -44,7 +43,7 @@ impl Session {
                 self.failed_multi = Some(reason);
             }
         }
-        Ok(())
+        self.drop_command(0).await
     }
 
     /// Refuses a command, because those of other clients take up all room there is.
@@ -65,10 +64,9 @@ impl Session {
         if !is_complete || self.reader.current().len() > self.longest(&self.core.limits()) {
             let text = self.too_long(&name);
             self.note_refusal(self.reader.current());
-            self.drop_command(0).await?;
             self.metrics().commands_refused.add(1);
             self.put(&Reply::error(text));
-            return Ok(());
+            return self.drop_command(0).await;
         }
         let command = self.reader.take();
         self.note_refusal(&command);

@@ -23,6 +23,8 @@ pub(super) struct Slot {
     waits_since: Instant,
     /// It was sent on a connection that was lost, and only reads.
     pub(super) is_repeated: bool,
+    /// It is sent when all before it is answered, and nothing is sent behind it until it is answered.
+    is_alone: bool,
 }
 
 impl Slot {
@@ -76,24 +78,26 @@ impl Queue {
         Self { total, ..Self::default() }
     }
 
-    /// Appends commands. Returns the task to wake.
+    /// Appends commands, which if `is_alone` have no others in flight beside them. Returns the task to wake.
     pub(super) fn push(
         &mut self,
         inbox: &Arc<Inbox>,
         bytes: &[u8],
         replies: u32,
         queued: Instant,
+        is_alone: bool,
     ) -> Option<Waker> {
         let begin = self.taken + self.bytes.len() as u64;
         let (inbox, len) = (inbox.clone(), bytes.len());
-        let slot = Slot { inbox, replies, begin, len, queued, waits_since: queued, is_repeated: false };
+        let waits_since = queued;
+        let slot = Slot { inbox, replies, begin, len, queued, waits_since, is_repeated: false, is_alone };
         self.slots.push_back(slot);
         self.total.fetch_add(bytes.len(), Ordering::Relaxed);
         self.bytes.extend_from_slice(bytes);
         self.task.take()
     }
 
-    /// Exchanges `batch`, which was written, for all that waits. Returns when its first command was queued, and how many of clients it has.
+    /// Exchanges `batch`, which was written, for all that may be sent now. Returns when its first command was queued, and how many of clients it has.
     pub(super) fn take(&mut self, batch: &mut Vec<u8>, cx: &Context<'_>) -> Option<(Instant, usize)> {
         if !batch.is_empty() {
             self.sent.push_back(std::mem::replace(batch, self.spare.pop().unwrap_or_default()));
@@ -104,11 +108,28 @@ impl Queue {
             return None;
         }
         let begin = self.slots.partition_point(|slot| slot.begin < self.taken);
-        let commands = self.slots.range(begin..).map(|slot| slot.counted() as usize).sum();
+        let Some(end) = self.sendable(begin) else {
+            register(&mut self.task, cx);
+            return None;
+        };
+        let commands = self.slots.range(begin..end).map(|slot| slot.counted() as usize).sum();
         let queued = self.slots.get(begin).map_or_else(Instant::now, |slot| slot.queued);
+        let len = self.slots.get(end).map_or(self.bytes.len() as u64, |slot| slot.begin - self.taken);
+        let rest = self.bytes.split_off(usize::try_from(len).unwrap_or(usize::MAX));
         std::mem::swap(&mut self.bytes, batch);
+        self.bytes = rest;
         self.taken += batch.len() as u64;
         Some((queued, commands))
+    }
+
+    /// Up to which slot those from `begin` on may be sent, behind those before it, which are not answered. `None` if none may.
+    fn sendable(&self, begin: usize) -> Option<usize> {
+        let is_alone = |at: usize| self.slots.get(at).is_some_and(|slot| slot.is_alone);
+        match begin.checked_sub(1) {
+            Some(last) if is_alone(last) || is_alone(begin) => None,
+            None if is_alone(begin) => Some(1),
+            _ => Some((begin..self.slots.len()).find(|at| is_alone(*at)).unwrap_or(self.slots.len())),
+        }
     }
 
     /// Whether commands wait. If not, has the task woken for the next.

@@ -5,6 +5,7 @@ mod subscriptions;
 
 use valkey_rdma_gateway::{Gateway, Limits};
 use valkey_rdma_mock::{Mock, MockCluster};
+use valkey_rdma_server::Reply;
 
 use crate::support::{Running, cluster_config, encode, mock_with, start, text};
 
@@ -324,4 +325,32 @@ async fn a_configuration_with_different_nodes_is_refused() {
     let config = cluster_config(urls, Limits::default());
     let error = Gateway::start(&config, &Default::default()).await.err().expect("refused").to_string();
     assert!(error.contains("the same for all servers") && !error.contains("secret"), "{error}");
+}
+
+/// What the gateway sends of its own is useful, and no more.
+#[tokio::test]
+async fn a_user_who_may_run_little_reaches_the_nodes() {
+    let (mocks, gateway) = cluster().await;
+    for node in 0..mocks.len() {
+        for command in ["client|setname", "client|setinfo", "client|id", "cluster|info", "ping"] {
+            let refusal = format!("NOPERM User app has no permissions to run the '{command}' command");
+            mocks.answer(node, command, Some(Reply::error(refusal)));
+        }
+    }
+    let mut client = gateway.client().await;
+    for protocol in [2, 3] {
+        if protocol == 3 {
+            client.hello3("").await;
+        }
+        for node in 0..3 {
+            let key = mocks.key_of(node, protocol);
+            assert_eq!(client.say(&format!("SET {key} v")).await, "OK", "RESP{protocol}");
+        }
+    }
+    for node in 0..mocks.len() {
+        mocks.answer(node, "cluster|slots", Some(Reply::error("NOPERM no map for 'cluster|slots'")));
+    }
+    let gateway = start(&cluster_config(mocks.urls(), Limits::default())).await;
+    let reply = gateway.client().await.say("GET k").await;
+    assert!(reply.starts_with("-NOPERM") && reply.contains("cluster|slots"), "{reply}");
 }

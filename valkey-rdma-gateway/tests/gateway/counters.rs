@@ -212,3 +212,58 @@ async fn metrics_tell_the_version_and_the_state_of_the_process() {
     let (open, most) = (figure("process_open_fds"), figure("process_max_fds"));
     assert!(2.0 < open && open <= most, "{metrics}");
 }
+
+/// What follows the labels of a sample: `{name="value",...}` with `\\`, `\"` and `\n` in values. `None`: they are not well formed.
+fn after_labels(text: &str) -> Option<&str> {
+    let mut rest = text.strip_prefix('{')?;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_ascii_lowercase()).strip_prefix("=\"")?;
+        loop {
+            let (at, found) = rest.char_indices().find(|(_, c)| matches!(c, '\\' | '"'))?;
+            rest = &rest[at + 1..];
+            match (found, rest.chars().next()) {
+                ('\\', Some('\\' | '"' | 'n')) => rest = &rest[1..],
+                ('\\', _) => return None,
+                _ => break,
+            }
+        }
+        match rest.strip_prefix(',') {
+            Some(next) => rest = next,
+            None => return rest.strip_prefix('}'),
+        }
+    }
+}
+
+#[tokio::test]
+async fn names_with_any_characters_keep_metrics_and_info_readable() {
+    for (service, label) in
+        [("a%22b", r#"a\"b"#), ("a%5Cb", r"a\\b"), ("a%0Ab", r"a\nb"), ("%22%5C%0D%0Ab", "b")]
+    {
+        let url = format!("valkey+sentinel://127.0.0.1:1/{service}");
+        let mut limits = Limits::default();
+        limits.offline_ms = 100;
+        let running = counting(config(&url, Share::Auto, limits)).await;
+        let mut client = running.client().await;
+        assert!(
+            client.say("GET k").await.starts_with("-NOUPSTREAM"),
+            "so that its connection is in the metrics"
+        );
+        let metrics = get(running.gateway.metrics_addr().unwrap(), "/metrics").await;
+        let body = metrics.split_once("\r\n\r\n").expect("a head and a body").1;
+        assert!(body.contains(&format!("{label}\"}}")), "{body}");
+        for line in body.lines().filter(|line| !line.starts_with('#')) {
+            let labels = line.find('{').map_or(line.find(' ').expect("a value"), |at| at);
+            let value = if line[labels..].starts_with('{') {
+                after_labels(&line[labels..])
+            } else {
+                Some(&line[labels..])
+            };
+            let number = value.and_then(|value| value.strip_prefix(' ')?.parse::<f64>().ok());
+            assert!(number.is_some(), "{service}: {line:?} is not a sample");
+        }
+        let info = client.say("INFO gateway").await;
+        for line in info.split("\r\n").filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            assert!(line.starts_with("gateway_") && !line.contains('\n'), "{service}: {line:?} in {info}");
+        }
+    }
+}

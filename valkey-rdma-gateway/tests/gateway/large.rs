@@ -117,6 +117,7 @@ async fn what_is_left_of_a_refused_command_is_not_waited_for_at_the_end() {
     drop(leaves);
     gateway.until("gateway_clients", |clients| clients == 2).await;
     gateway.gateway.shutdown().await;
+    assert!(text(&stays.reply().await).starts_with("-ERR SET is longer than"));
     stays.expect_end().await;
 }
 
@@ -141,6 +142,7 @@ async fn a_client_that_does_not_send_the_rest_of_a_refused_command_is_closed() {
     let gateway = gateway(&url, Share::Always).await;
     let mut client = gateway.client().await;
     client.send(&encode(["SET", "k", &"x".repeat(LARGE)])[..LARGE / 2]).await;
+    assert!(text(&client.reply().await).starts_with("-ERR SET is longer than"));
     let ended = tokio::spawn(async move { client.expect_end().await });
     while !ended.is_finished() {
         advance(31).await;

@@ -3,6 +3,7 @@
 #![cfg(feature = "emulated")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ahead;
 mod cluster;
 mod counters;
 mod ends;
@@ -11,8 +12,10 @@ mod health;
 mod large;
 mod listeners;
 mod lost;
+mod malformed;
 mod one_server;
 mod operation;
+mod overtaking;
 mod passwords;
 mod plain;
 mod room;

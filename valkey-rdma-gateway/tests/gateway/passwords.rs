@@ -303,7 +303,7 @@ async fn health_asks_with_the_password_that_was_read_last() {
 async fn refuse(server: &Scripted, auth: &[&str]) -> TcpStream {
     let mut connection = server.accept_raw().await;
     expect(&mut connection, &encode(auth)).await;
-    connection.write_all(&[WRONGPASS, b":1\r\n+OK\r\n+PONG\r\n"].concat()).await.unwrap();
+    connection.write_all(&[WRONGPASS, b"+OK\r\n+PONG\r\n:1\r\n"].concat()).await.unwrap();
     connection
 }
 
@@ -340,7 +340,7 @@ async fn a_login_is_in_one_place() {
         for cluster in [false, true] {
             config.routes[0].cluster = cluster;
             let error = config.check().unwrap_err().to_string();
-            assert!(error.contains("server \"127.0.0.1\" has a login in its URL"), "{error}");
+            assert!(error.contains("127.0.0.1:6379\" has a login in its URL"), "{error}");
             assert!(!error.contains("secret"), "{error}");
         }
         assert!(!format!("{config:?}").contains("secret"));

@@ -49,9 +49,9 @@ impl Scripted {
 /// Answers the login of a new connection.
 pub(crate) async fn log_in(mut stream: TcpStream, commands: &[&[u8]], name: &str, id: u64) -> TcpStream {
     let begin = commands.concat();
-    let last = [encode(["CLIENT", "ID"]), encode(["CLIENT", "SETNAME", name]), encode(["PING"])].concat();
+    let last = [encode(["CLIENT", "SETNAME", name]), encode(["PING"]), encode(["CLIENT", "ID"])].concat();
     expect(&mut stream, &[begin, last].concat()).await;
-    let replies = format!("{}:{id}\r\n+OK\r\n+PONG\r\n", "+OK\r\n".repeat(commands.len()));
+    let replies = format!("{}+OK\r\n+PONG\r\n:{id}\r\n", "+OK\r\n".repeat(commands.len()));
     stream.write_all(replies.as_bytes()).await.unwrap();
     stream
 }

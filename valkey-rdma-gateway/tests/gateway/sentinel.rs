@@ -103,3 +103,31 @@ async fn a_server_that_is_not_the_primary_gets_no_commands() {
     sentinel.report(&pair, 0);
     assert_eq!(crate::support::text(&client.reply().await), "OK");
 }
+
+/// Users without ROLE: the reply to HELLO says the role in RESP3, and in RESP2 the Sentinels are believed.
+#[tokio::test]
+async fn a_user_who_may_not_ask_for_the_role_reaches_the_primary() {
+    let (pair, sentinel, _server, url) = pair().await;
+    for node in [0, 1] {
+        for command in ["role", "client|id", "client|setname"] {
+            pair.answer(node, command, Some(Reply::error("NOPERM User app has no permissions")));
+        }
+    }
+    for share in [Share::Auto, Share::Always, Share::Never] {
+        let gateway = gateway(&url, share).await;
+        let mut client = gateway.client().await;
+        assert_eq!(client.say("SET k 1").await, "OK", "{share:?}");
+        client.hello3("").await;
+        assert_eq!(client.say("SET k 1").await, "OK", "{share:?}");
+    }
+    sentinel.report(&pair, 1);
+    let gateway = gateway(&url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    let corrected = async {
+        gateway.until("gateway_connect_failures", |count| count > 1).await;
+        sentinel.report(&pair, 0);
+    };
+    let (hello, ()) = tokio::join!(client.hello3(""), corrected);
+    assert!(crate::support::text(&hello).contains("role=master"), "{hello:?}");
+    assert_eq!(client.say("SET k 1").await, "OK");
+}

@@ -103,7 +103,8 @@ async fn a_passed_socket_survives_a_reload_that_fails() {
     let gateway = Gateway::start(&url, passed, &[&other]);
     let in_use = format!("tcp:{}", taken.local_addr().unwrap());
     let refused = gateway.reload(&[&tcp, &in_use, &other]);
-    assert!(refused.contains(&format!("cannot listen on {in_use}: Address already in use")), "{refused}");
+    let expected = format!("cannot listen on {in_use}; stop the program that listens there");
+    assert!(refused.contains(&expected) && refused.contains("Address already in use"), "{refused}");
     assert_eq!(gateway.reload(&[&tcp, &other]), TAKEN_OVER);
     assert_eq!(ping(addr).await, "PONG");
     let wide = format!("tcp:0.0.0.0:{}", addr.port());

@@ -1,7 +1,7 @@
 //! A mock Valkey server on RDMA and TCP, for tests and trials.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -14,7 +14,7 @@ use valkey_rdma_mock::{
     BindError, DeviceKind, Mock, MockCluster, Server, TransportConfig, TransportError, Transports, forward,
 };
 use valkey_rdma_program::{Style, complain, error_chain, parse};
-use valkey_rdma_transport::{Listener, Polling, SharedCq, device};
+use valkey_rdma_transport::{Listener, Polling, SharedCq, address, device};
 
 /// A mock Valkey server on RDMA and TCP
 ///
@@ -27,9 +27,9 @@ use valkey_rdma_transport::{Listener, Polling, SharedCq, device};
 #[derive(Parser)]
 #[command(name = "valkey-rdma-mock", version = valkey_rdma_program::version!("verbs", "rdma-sys"))]
 struct Options {
-    /// Address to listen on
-    #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
-    bind: IpAddr,
+    /// Address to listen on. A link-local IPv6 address has its interface: fe80::1%eth0
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1", value_parser = address_of_bind)]
+    bind: SocketAddr,
 
     /// Port for RDMA; 0 takes a free port. Default 6379, or no RDMA if only --tcp-port is given
     #[arg(long, value_name = "N")]
@@ -86,11 +86,18 @@ struct Options {
     replicas: u16,
 
     /// Forward every RDMA connection to a Valkey that listens on this TCP address, instead of being one
-    #[arg(long, value_name = "IP:PORT", conflicts_with = "tcp_port")]
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "tcp_port", value_parser = address::parse)]
     proxy: Option<SocketAddr>,
 }
 
 impl Options {
+    /// The address to listen on, with this port.
+    fn address(&self, port: u16) -> SocketAddr {
+        let mut address = self.bind;
+        address.set_port(port);
+        address
+    }
+
     /// The port for RDMA, if it listens there.
     fn rdma_port(&self) -> Option<u16> {
         self.port.or(if self.tcp_port.is_some() { None } else { Some(DEFAULT_PORT) })
@@ -121,9 +128,14 @@ impl Options {
             return Err("--device, --rx-size, --poll and --faults are for RDMA: add --port N");
         }
         if let Some(primaries) = self.cluster {
-            if self.bind.is_unspecified() {
+            if self.bind.ip().is_unspecified() {
                 return Err(
                     "--cluster: the nodes announce the address, so --bind must be one that clients reach",
+                );
+            }
+            if address::check_interface(SocketAddr::new(self.bind.ip(), 0)).is_err() {
+                return Err(
+                    "--cluster: the nodes announce the address without its interface: --bind another address",
                 );
             }
             if self.rdma_port().is_some() && self.tcp_port.is_some() {
@@ -217,7 +229,7 @@ async fn listen(options: &Options, port: u16) -> Result<Listener, String> {
     if device == DeviceKind::Verbs && options.threads == 1 {
         config = config.shared_cq(&SharedCq::new());
     }
-    let addr = SocketAddr::new(options.bind, port);
+    let addr = options.address(port);
     let honest = device::listen(device, addr, &config.device_options()).await;
     let mut listener = honest.map_err(|error| explain(&error.into()))?;
     if let Some(faults) = &options.faults {
@@ -225,6 +237,12 @@ async fn listen(options: &Options, port: u16) -> Result<Listener, String> {
         listener = faults.listener(listener);
     }
     Ok(Listener::over(listener, &config))
+}
+
+/// The address of `--bind`.
+fn address_of_bind(text: &str) -> Result<SocketAddr, String> {
+    let found = address::literal(text, 0).ok_or("invalid IP address")?;
+    found.map_err(|error| error.to_string())
 }
 
 /// Starts the mock.
@@ -241,7 +259,7 @@ async fn start(options: &Options, rdma: Option<Listener>) -> Result<Server, Stri
         server = server.listener(listener);
     }
     if let Some(port) = options.tcp_port {
-        server = server.tcp(SocketAddr::new(options.bind, port));
+        server = server.tcp(options.address(port));
     }
     let server = server.start().await.map_err(|error| explain(&error))?;
     announce(server.urls())?;
@@ -258,7 +276,7 @@ async fn start_cluster(options: &Options, primaries: u16) -> Result<MockCluster,
         .replicas(options.replicas.into())
         .transports(transports)
         .transport(&options.transport_config())
-        .bind(options.bind)
+        .bind(options.bind.ip())
         .first_port(options.first_port());
     builder.start().await.map_err(|error| explain(&error))
 }
@@ -287,7 +305,7 @@ async fn proxy(
     mut signalled: impl AsyncFnMut(),
 ) -> Result<(), String> {
     let scheme = if listener.device() == DeviceKind::Verbs { "rdma" } else { "emulated" };
-    announce([format!("{scheme}://{}", listener.local_addr())].into_iter())?;
+    announce([format!("{scheme}://{}", address::authority(listener.local_addr()))].into_iter())?;
     tokio::select! {
         () = signalled() => Ok(()),
         error = forward(listener, valkey) => Err(format!("{NO_LISTENER}: {}", error_chain(&error))),
@@ -311,21 +329,10 @@ fn announce(urls: impl Iterator<Item = String>) -> Result<(), String> {
 
 /// The error with its causes, and what the user can do about it.
 fn explain(error: &BindError) -> String {
-    let refused = match error {
-        BindError::Tcp { source, .. } | BindError::Rdma(TransportError::Listen { source, .. }) => {
-            Some(source.kind())
-        }
-        _ => None,
-    };
-    let advice = match (error, refused) {
-        (_, Some(io::ErrorKind::AddrInUse)) => {
-            "; stop the program that listens there, or choose another port"
-        }
-        (_, Some(io::ErrorKind::AddrNotAvailable)) => "; --bind must be an address of this machine",
-        (_, Some(io::ErrorKind::PermissionDenied)) => "; only root may use ports below 1024, choose another",
-        (BindError::Rdma(TransportError::NotBuilt { .. } | TransportError::NoDevice), _) => {
-            "; or serve TCP instead, with --tcp-port N alone"
-        }
+    let advice = match error {
+        BindError::Rdma(
+            TransportError::NotBuilt { .. } | TransportError::NoDevice | TransportError::Obstacle { .. },
+        ) => "; or serve TCP instead, with --tcp-port N alone",
         _ => "",
     };
     error_chain(error) + advice
@@ -333,6 +340,8 @@ fn explain(error: &BindError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     /// Before `Server::wait` was used, the program waited for a signal here.

@@ -182,6 +182,7 @@ impl MockCluster {
     }
 
     /// Lets a node answer a command, by its full name such as `cluster|slots`, always with this reply. `None`: it runs again.
+    /// The mock need not know the command.
     pub fn answer(&self, node: usize, command: &str, reply: Option<Reply>) {
         self.bus.behaviour(node).answer(command, reply.map(Answer::Always));
     }

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from ._native import check_url, connect_socket, connect_socket_async
 from .errors import ConnectTimeoutError, Error, UrlError
@@ -41,7 +41,6 @@ class Bridged:
             ) from error
 
     def _url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
         options = dict(self.options)
         limit = self.socket_connect_timeout
         if limit is not None:
@@ -50,7 +49,7 @@ class Bridged:
                     f"no connection can be made within socket_connect_timeout={limit}: give more, or None for the URL's own timeout"
                 )
             options.setdefault("timeout", f"{max(1, round(limit * 1000))}ms")
-        return f"{self.scheme}://{host}:{self.port}{query(options)}"
+        return f"{self.scheme}://{in_url(self.host)}:{self.port}{query(options)}"
 
     def _error_message(self, error: BaseException) -> str:
         """The text of the client library's ``ConnectionError``, with the number of the operating system's error where it has one."""
@@ -133,9 +132,9 @@ class BridgedClient:
     def from_url(cls, url: str, **kwargs: Any) -> Any:
         """A client for a URL of this package, such as ``rdma://user:password@10.0.0.7:6379/0?rx_size=1048576``. Options that are not
         this package's are the library's, as in ``?decode_responses=True``."""
-        scheme, theirs, options = split_url(url, cls._their_scheme)
+        scheme, theirs, options = split_url(url, cls._their_scheme, kwargs.pop("scheme", None))
         options |= kwargs.pop("options", None) or {}
-        ours = {"connection_class": cls._connection_class, "scheme": kwargs.pop("scheme", scheme), "options": options}
+        ours = {"connection_class": cls._connection_class, "scheme": scheme, "options": options}
         check(ours["scheme"], options)
         return super().from_url(theirs, **ours, **kwargs)  # type: ignore[misc]
 
@@ -162,18 +161,49 @@ def check(scheme: str, options: dict[str, Any] | None) -> None:
     check_url(f"{scheme}://localhost{query(options)}")
 
 
+def in_url(host: str) -> str:
+    """A host as it stands in a URL: an IPv6 address in brackets, and the ``%`` before its interface as RFC 6874 asks."""
+    return f"[{host.replace('%', '%25', 1)}]" if ":" in host else host
+
+
 def query(options: dict[str, Any] | None) -> str:
     """Options as the end of a URL."""
-    return f"?{urlencode(options)}" if options else ""
+    return f"?{urlencode(options, quote_via=quote)}" if options else ""
 
 
-def split_url(url: str, their_scheme: str) -> tuple[str, str, dict[str, Any]]:
-    """The scheme of a URL, the URL for the client library, and the options that are ours."""
+def split_url(url: str, their_scheme: str, instead: str | None) -> tuple[str, str, dict[str, Any]]:
+    """The scheme of a URL, or the one to use ``instead``, the URL for the client library, and the options that are ours.
+
+    Raises ``UrlError`` for what ``Client`` refuses too. Otherwise an option without a value, or the first of two with one name, would be
+    lost, and the client library would quote a part of a password that is not escaped.
+    """
     parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query))
+    scheme = instead or parts.scheme
+    if not scheme.endswith("+sentinel"):
+        place, _, text = f"{scheme}{url[len(parts.scheme):]}".partition("?")
+        # The client library's own options are left out, unless they may be a part of a password.
+        kept = [option for option in text.split("&") if option.partition("=")[0] in OPTIONS or "@" in option or "#" in option]
+        check_url(place + ("?" + "&".join(kept) if kept else ""))
+    # A '+' is no blank: this is not an HTML form.
+    pairs = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UrlError(f'URL option "{twice}" is given twice')
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     # What Client calls resp3 is 3 to them.
     if "protocol" in theirs:
         theirs["protocol"] = theirs["protocol"].removeprefix("resp")
     ours: dict[str, Any] = {name: value for name, value in options.items() if name in OPTIONS}
-    return parts.scheme, f"{their_scheme}://{parts.netloc}{parts.path}{query(theirs)}", ours
+    return scheme, f"{their_scheme}://{zone_encoded(parts.netloc)}{parts.path}{query(theirs)}", ours
+
+
+def zone_encoded(netloc: str) -> str:
+    """``[fe80::1%eth0]`` as ``[fe80::1%25eth0]``: the client library decodes what follows a ``%``."""
+    login, at, place = netloc.rpartition("@")
+    host, bracket, port = place.partition("]")
+    address, percent, zone = host.partition("%")
+    if bracket and percent and (zone == "25" or not zone.startswith("25")):
+        host = f"{address}%25{zone}"
+    return f"{login}{at}{host}{bracket}{port}"

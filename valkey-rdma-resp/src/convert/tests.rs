@@ -1,3 +1,5 @@
+use bytes::Bytes;
+
 use super::*;
 
 fn bulk(text: &str) -> Value {
@@ -39,8 +41,63 @@ fn doubles_and_truth() {
     assert!(ok::<bool>(Value::Bool(true)) && ok::<bool>(Value::Int(1)) && !ok::<bool>(Value::Int(0)));
     assert!(ok::<bool>(Value::Simple(Bytes::from_static(b"OK"))));
     assert_eq!(wrong::<bool>(Value::Int(2)), "expected a truth value, got the integer 2");
+    // What a `bool` is sent as comes back as a string, or as a score.
+    assert!(ok::<bool>(bulk("1")) && !ok::<bool>(bulk("0")));
+    assert!(ok::<bool>(Value::Double(1.0)) && !ok::<bool>(Value::Double(0.0)));
+    for no_truth in ["", "2", "01", "true", "false", "yes"] {
+        let text = format!("expected a truth value, got a string of {} bytes", no_truth.len());
+        assert_eq!(wrong::<bool>(bulk(no_truth)), text, "{no_truth}");
+    }
     assert!(!ok::<bool>(Value::Nil), "the reply of SET NX");
     assert_eq!(ok::<f32>(bulk("0.1")), 0.1);
+}
+
+/// RESP3 has ZSCORE as a double, RESP2 as a string.
+#[test]
+fn doubles_without_a_fraction_are_integers_and_all_are_text() {
+    assert_eq!(ok::<i64>(Value::Double(2.0)), 2);
+    assert_eq!(ok::<i64>(Value::Double(-9_007_199_254_740_992.0)), -(1 << 53));
+    // The digits of RESP2: the fewest that identify the double.
+    assert_eq!(ok::<i64>(Value::Double(-106_499_568_297_664_624.0)), -106_499_568_297_664_620);
+    assert_eq!(ok::<u8>(Value::Double(-0.0)), 0);
+    let wanted = "expected an integer of 64 bits, got the double";
+    for number in [1.5, 1e19, f64::INFINITY, f64::NAN, 1e300] {
+        assert_eq!(wrong::<i64>(Value::Double(number)), format!("{wanted} {number}"));
+    }
+    assert!(
+        wrong::<u8>(Value::Double(256.0)).contains("8 bits")
+            && wrong::<u8>(Value::Double(-1.0)).contains("8 bits")
+    );
+    let texts = [(2.0, "2"), (1.5, "1.5"), (1e21, "1e+21"), (f64::NEG_INFINITY, "-inf"), (f64::NAN, "nan")];
+    for (number, text) in texts {
+        assert_eq!(ok::<String>(Value::Double(number)), text);
+        assert_eq!(ok::<Bytes>(Value::Double(number)), text);
+    }
+    assert_eq!((ok::<i64>(Value::Bool(true)), ok::<String>(Value::Bool(false))), (1, "0".to_owned()));
+}
+
+#[test]
+fn arrays_and_characters_have_a_fixed_length() {
+    assert_eq!(ok::<[u8; 2]>(bulk("ab")), *b"ab");
+    assert_eq!(ok::<[i64; 2]>(Value::Array(vec![Value::Int(1), bulk("2")])), [1, 2]);
+    let members = "expected as many members as the type has, got";
+    assert_eq!(wrong::<[u8; 2]>(bulk("abc")), format!("{members} a string of 3 bytes"));
+    assert_eq!(wrong::<[i64; 2]>(Value::Array(vec![Value::Int(1)])), format!("{members} an array of 1"));
+    assert_eq!(ok::<char>(bulk("\u{e4}")), '\u{e4}');
+    for not_one in ["", "ab"] {
+        let text = format!("expected one character, got a string of {} bytes", not_one.len());
+        assert_eq!(wrong::<char>(bulk(not_one)), text);
+    }
+}
+
+/// CONFIG GET with the name of one parameter.
+#[test]
+fn a_map_is_a_tuple_of_its_keys_and_values() {
+    let one = Value::Map(vec![(bulk("maxmemory"), bulk("0"))]);
+    assert_eq!(ok::<(String, u64)>(one.clone()), ("maxmemory".to_owned(), 0));
+    assert_eq!(ok::<Option<(String, u64)>>(one), Some(("maxmemory".to_owned(), 0)));
+    let two = Value::Map(vec![(bulk("a"), Value::Int(1)), (bulk("b"), Value::Int(2))]);
+    assert_eq!(ok::<(String, i64, String, i64)>(two), ("a".to_owned(), 1, "b".to_owned(), 2));
 }
 
 #[test]

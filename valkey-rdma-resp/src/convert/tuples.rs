@@ -1,8 +1,16 @@
 //! [`FromValue`] for tuples.
 
-use super::{FromValue, member, members, pairs, unexpected};
+use super::{FromValue, member, pairs, unexpected};
 use crate::unexpected_reply::UnexpectedReply;
 use crate::value::Value;
+
+/// The members of an array, or of a map as RESP2 sends it: keys and values in turn.
+fn members(value: Value, wanted: &'static str) -> Result<Vec<Value>, UnexpectedReply> {
+    match value {
+        Value::Map(pairs) => Ok(pairs.into_iter().flat_map(|(key, value)| [key, value]).collect()),
+        other => super::members(other, wanted),
+    }
+}
 
 impl<A: FromValue, B: FromValue> FromValue for (A, B) {
     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {

@@ -23,8 +23,8 @@ fn input() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![9 => proptest::sample::select(&b"*$+-:_#,(!=%~>|"[..]), 1 => any::<u8>()];
     let line = (kind, number, line_end.clone())
         .prop_map(|(kind, number, end)| [&[kind], number.as_bytes(), end].concat());
-    let bulk = vec(any::<u8>(), 0..6)
-        .prop_map(|bytes| [format!("${}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"].concat());
+    let bulk = (vec(any::<u8>(), 0..6), line_end.clone())
+        .prop_map(|(bytes, end)| [format!("${}\r\n", bytes.len()).as_bytes(), &bytes, end].concat());
     let text = (vec(proptest::sample::select(&b"ab 0\"'\\x\t\0"[..]), 0..8), line_end)
         .prop_map(|(text, end)| [&text, end].concat());
     vec(prop_oneof![4 => line, 4 => bulk, 1 => text], 0..12).prop_map(|pieces| pieces.concat())

@@ -385,3 +385,93 @@ async fn a_client_that_waits_for_a_command_is_not_idle() {
     served.expect(b"+OK\r\n").await;
     served.expect_end().await;
 }
+
+/// A stream of which tokio counts nothing, as one over a device: it has `input` at once, or the same again and again, and takes all output.
+struct Uncounted {
+    input: &'static [u8],
+    repeats: bool,
+    taken: Arc<AtomicUsize>,
+    stalled: bool,
+}
+
+impl AsyncRead for Uncounted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        buf: &mut tokio::io::ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // The end follows.
+        let len = self.input.len().min(buf.remaining());
+        buf.put_slice(&self.input[..len]);
+        if !self.repeats {
+            self.input = &self.input[len..];
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Uncounted {
+    fn poll_write(self: Pin<&mut Self>, _cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.stalled {
+            return Poll::Pending;
+        }
+        self.taken.fetch_add(buf.len(), Ordering::Relaxed);
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn serve_uncounted(stream: Uncounted, limits: Limits) -> JoinHandle<Result<(), ConnectionError>> {
+    let handler = Arc::new(TestHandler {
+        calls: AtomicUsize::new(0),
+        go: Semaphore::new(0),
+        trusting: AtomicBool::new(true),
+    });
+    let nowhere = "127.0.0.1:1".parse().unwrap();
+    let peer = Peer::new(1, Transport::Tcp, nowhere, nowhere);
+    let reporter = Reporter::new(&peer, Monitor::default());
+    tokio::spawn(async move {
+        Connection::new(stream, peer, handler, &limits, &reporter).serve(CancellationToken::new()).await
+    })
+}
+
+/// The replies to one read take many turns, and each of them finds room at once.
+#[tokio::test]
+async fn a_pipeline_does_not_keep_other_tasks_from_running() {
+    const COUNT: usize = 2000;
+    let taken = Arc::<AtomicUsize>::default();
+    let input = b"PING\r\n".repeat(COUNT).leak();
+    let stream = Uncounted { input, repeats: false, taken: taken.clone(), stalled: false };
+    // One reply fills it.
+    let task = serve_uncounted(stream, Limits::default().output_high_water(1));
+    let mut turns = 0;
+    while !task.is_finished() {
+        let before = taken.load(Ordering::Relaxed);
+        yield_now().await;
+        turns += usize::from((1..COUNT * 5).contains(&before));
+    }
+    assert_eq!(taken.load(Ordering::Relaxed), COUNT * 5);
+    assert!(turns > 1, "another task ran {turns} times in between");
+}
+
+/// It has quit, does not read its replies, and sends more and more.
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_only_sends_does_not_keep_other_tasks_from_running_at_its_end() {
+    for stalled in [true, false] {
+        let taken = Arc::<AtomicUsize>::default();
+        let stream = Uncounted { input: b"QUIT\r\n", repeats: true, taken, stalled };
+        let task = serve_uncounted(stream, Limits::default());
+        for _ in 0..10 {
+            yield_now().await;
+        }
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+    }
+}

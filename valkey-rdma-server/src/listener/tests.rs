@@ -222,5 +222,25 @@ async fn a_listener_that_has_ended_is_not_called_again_and_its_connections_go_on
     timeout(PATIENCE, accepting).await.expect("no connection is left").expect("no panic");
 }
 
+/// It gives back what was missing. Each end of a connection allows one accept, so a shortage does not keep the listener busy.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_ends_cuts_the_pause_after_a_shortage_short() {
+    let (leaves, first) = duplex(4096);
+    let (mut waits, second) = duplex(4096);
+    let listener = Scripted(vec![
+        Err(io::ErrorKind::NotConnected.into()),
+        Ok(accepted(second)),
+        Err(os_error(TOO_MANY_FILES)),
+        Ok(accepted(first)),
+    ]);
+    let shared = Arc::new(shared(Limits::default()));
+    let begin = Instant::now();
+    tokio::spawn(accept_until(listener, shared, CancellationToken::new(), ()));
+    drop(leaves);
+    waits.write_all(b"PING\r\n").await.unwrap();
+    waits.read_exact(&mut [0; 7]).await.unwrap();
+    assert_eq!(begin.elapsed(), Duration::ZERO, "before the pause is over");
+}
+
 /// Linux's EMFILE.
 const TOO_MANY_FILES: i32 = 24;

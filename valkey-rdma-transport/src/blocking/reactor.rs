@@ -132,6 +132,9 @@ impl Reactor {
     }
 
     /// The process that made it, if this is another one: a child, which shares its descriptors and must not use them.
+    ///
+    /// Only process ids are compared, because each call does this. A descendant that has the id of the process that made it, which is dead,
+    /// counts as that process.
     pub fn owner_elsewhere(&self) -> Option<u32> {
         let owner = self.inner().process;
         (owner != process::id()).then_some(owner)

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
 use super::reactor::{Guest, Reactor};
 use super::readiness::Readiness;
 use crate::config::Config;
-use crate::device::DeviceKind;
+use crate::device::{DeviceKind, Obstacle};
 use crate::error::TransportError;
 use crate::stats::{Info, Stats};
 use crate::stream::Monitor;
@@ -355,6 +355,7 @@ pub(crate) fn as_io_error(error: TransportError) -> io::Error {
         }
         TransportError::ClosedInHandshake { .. } => io::ErrorKind::ConnectionReset,
         TransportError::Listen { source, .. } => source.kind(),
+        TransportError::Obstacle { obstacle: Obstacle::Refused { error, .. }, .. } => error.kind(),
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, error)

@@ -14,6 +14,7 @@ use super::sys::convert::{self, EventKind};
 use super::sys::{self, ReadDepths, ibv_context, rdma_cm_id};
 use super::sysfs::Sysfs;
 use super::{failed, log_teardown};
+use crate::address;
 use crate::device::{CmEvent, DeviceOptions};
 use crate::error::TransportError;
 
@@ -98,13 +99,14 @@ impl CmId {
     ///
     /// Cancel safety: dropping the future frees everything it made.
     pub(super) async fn resolve(peer: SocketAddr, options: &DeviceOptions) -> Result<Self, TransportError> {
-        let (from, device) = source(options)?;
+        let (from, device) = source(options, peer)?;
         let channel = EventChannel::new()?;
         let mut id = RawCmId::new(Arc::clone(&channel))?;
         let events = channel.watch()?;
-        let unresolved = |source| match from {
-            Some(from) => TransportError::Source { from: from.ip(), peer, source },
-            None => TransportError::Resolve { peer, source },
+        let unresolved = |source| match (address::check_interface(peer), from) {
+            (Err(error), None) => TransportError::Address(error),
+            (_, Some(from)) => TransportError::Source { from: from.ip(), peer, source },
+            (_, None) => TransportError::Resolve { peer, source },
         };
 
         let timeout_ms = convert::timeout_ms(options.address_timeout);
@@ -251,10 +253,13 @@ impl Drop for CmId {
 unsafe impl Send for CmId {}
 
 /// Where to connect from, and over which device: as asked for, by address or by GID index.
-fn source(options: &DeviceOptions) -> Result<(Option<SocketAddr>, Option<String>), TransportError> {
+fn source(
+    options: &DeviceOptions,
+    peer: SocketAddr,
+) -> Result<(Option<SocketAddr>, Option<String>), TransportError> {
     let device = options.device.clone();
     let Some(index) = options.gid else {
-        return Ok((options.source.map(|ip| SocketAddr::new(ip, 0)), device));
+        return Ok((options.source.map(|ip| address::source_towards(ip, peer)), device));
     };
     let gid = Sysfs::of_this_machine().gid(device.as_deref(), index)?;
     options.source.map_or(Ok(()), |wanted| gid.must_stand_for(wanted))?;

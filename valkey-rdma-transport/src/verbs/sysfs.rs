@@ -61,11 +61,16 @@ impl Port {
 impl Sysfs {
     /// This machine's.
     pub(super) fn of_this_machine() -> Self {
-        Self { devices: "/sys/class/infiniband".into(), interfaces: "/sys/class/net".into() }
+        Self::below(Path::new("/"))
+    }
+
+    /// That of the machine whose files are below `root`.
+    pub(super) fn below(root: &Path) -> Self {
+        Self { devices: root.join("sys/class/infiniband"), interfaces: root.join("sys/class/net") }
     }
 
     /// The names of all devices, in order.
-    pub(super) fn devices(&self) -> Vec<String> {
+    fn devices(&self) -> Vec<String> {
         names_in(&self.devices)
     }
 

@@ -6,6 +6,44 @@ use clap::parser::ValueSource;
 use super::{Args, Instead, Selection, Transport};
 use crate::workload::{DefaultTest, SHARED_FROM};
 
+/// The flags of modes that run no tests: all others are refused, so that a new flag does not pass here without effect.
+const IDLE: &[&str] = &[
+    "idle",
+    "url",
+    "host",
+    "port",
+    "socket",
+    "password",
+    "user",
+    "dbnum",
+    "rdma",
+    "transport",
+    "rx_size",
+    "poll",
+    "resp3",
+    "cluster",
+    "enable_tracking",
+    "clients",
+    "tasks_per_connection",
+    "threads",
+];
+const SERVE_ECHO: &[&str] = &["serve_echo", "rdma", "transport", "rx_size", "poll"];
+const STREAM: &[&str] = &[
+    "tests",
+    "url",
+    "host",
+    "port",
+    "rdma",
+    "transport",
+    "rx_size",
+    "poll",
+    "clients",
+    "sizes",
+    "requests",
+    "duration",
+    "reply_timeout",
+];
+
 /// Refuses what makes no sense together.
 pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
     let given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
@@ -22,71 +60,17 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
     if let (Some(one), Some(other)) = (mode, chosen.next()) {
         return refuse(format!("{one} and {other} cannot be combined: choose one"));
     }
-    if let Some(mode @ ("-I" | "--serve-echo")) = mode {
-        let pointless = [
-            "tests",
-            "command",
-            "ratio",
-            "requests",
-            "duration",
-            "rps",
-            "json",
-            "hdr",
-            "plot",
-            "html",
-            "csv",
-            "quiet",
-            "live",
-            "populate",
-            "reply_timeout",
-        ];
-        if let Some(flag) = pointless.into_iter().find(|id| given(id)) {
-            return refuse(format!("{mode} sends no requests: leave out {}", flag_of(flag)));
-        }
-    }
-    if args.serve_echo.is_some() {
-        let of_clients =
-            ["url", "host", "port", "socket", "clients", "tasks_per_connection", "sizes", "pool"];
-        if let Some(flag) = of_clients.into_iter().find(|id| given(id)) {
-            return refuse(format!("--serve-echo is the server: leave out {}", flag_of(flag)));
-        }
-    }
     let stream = matches!(args.tests, Some(Selection::Stream | Selection::Echo));
-    if stream {
-        let resp = [
-            "cluster",
-            "tasks_per_connection",
-            "pipeline",
-            "keyspace",
-            "rps",
-            "verify",
-            "sweep",
-            "matrix",
-            "enable_tracking",
-            "keep_alive",
-            "socket",
-            "hdr",
-            "plot",
-            "html",
-            "json",
-            "csv",
-            "quiet",
-            "precision",
-            "percentiles",
-            "key_prefix",
-            "live",
-            "warmup",
-            "threads",
-            "forever",
-            "resp3",
-            "dbnum",
-            "password",
-            "fail_fast",
-            "pool",
-            "populate",
-        ];
-        if let Some(flag) = resp.into_iter().find(|id| given(id)) {
-            return refuse(format!("-t stream and echo send no commands: leave out {}", flag_of(flag)));
+    let of_mode = match mode {
+        Some("--serve-echo") => Some(("--serve-echo only listens", SERVE_ECHO)),
+        Some("-I") => Some(("-I sends no requests", IDLE)),
+        _ if stream => Some(("-t stream and echo send no commands", STREAM)),
+        _ => None,
+    };
+    if let Some((why, flags)) = of_mode {
+        let all = matches.ids().map(clap::Id::as_str).filter(|id| given(id));
+        if let Some(flag) = all.into_iter().find(|id| !flags.contains(id)) {
+            return refuse(format!("{why}: leave out {}", flag_of(flag)));
         }
     }
     if let Some(matrix) = &args.matrix {
@@ -202,6 +186,8 @@ fn flag_of(id: &str) -> String {
         "socket" => "-s".to_owned(),
         "forever" => "-l".to_owned(),
         "resp3" => "-3".to_owned(),
+        "idle" => "-I".to_owned(),
+        "stdin" => "-x".to_owned(),
         "password" => "-a".to_owned(),
         long => format!("--{}", long.replace('_', "-")),
     }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use valkey_rdma_client::Endpoint;
+use valkey_rdma_program::shown;
+
 /// A password, which does not show in debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Password(String);
@@ -30,7 +33,7 @@ impl fmt::Debug for Password {
     }
 }
 
-/// A server's URL as typed, which shows neither user nor password nor options in debug output.
+/// A server's URL as typed, which shows neither passwords nor options in debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ServerUrl(String);
 
@@ -49,14 +52,9 @@ impl From<String> for ServerUrl {
 
 impl fmt::Debug for ServerUrl {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Nothing says that it is a good URL: whatever comes before the last `@` may be secret, and so may the options.
-        let (place, options) = self.0.split_once('?').unwrap_or((&self.0, ""));
-        let scheme = place.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
-        let masked = match place.rsplit_once('@') {
-            // The `?` may be part of a password.
-            _ if options.contains('@') => format!("{scheme}***"),
-            None => place.to_owned(),
-            Some((_, host)) => format!("{scheme}***@{host}"),
+        let masked = match self.0.parse::<Endpoint>() {
+            Ok(endpoint) => endpoint.to_string(),
+            Err(_) => shown(&self.0).into_owned(),
         };
         fmt::Debug::fmt(&masked, out)
     }

@@ -1,6 +1,7 @@
 //! The servers that the flags name.
 
 use valkey_rdma_client::{Endpoint, Polling, Protocol, RdmaPort, Transport};
+use valkey_rdma_program::shown;
 
 use super::{Args, Instead, Password, ServerUrl};
 use crate::generator::Target;
@@ -17,6 +18,12 @@ impl Args {
                     return Err(Instead::Refuse("-3 contradicts the URL's protocol".to_owned()));
                 }
                 endpoint
+            }
+            None if shown(&self.host) != self.host => {
+                return Err(Instead::Refuse(format!(
+                    "-h is a host, not {}: give URLs to -u",
+                    shown(&self.host)
+                )));
             }
             None => self.endpoint(),
         };

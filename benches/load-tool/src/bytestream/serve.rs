@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use valkey_rdma_program::Interrupt;
-use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener};
+use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener, address};
 
 use super::{ECHO, END, Error, ROOM, SINK};
 use crate::args::Transport;
@@ -59,7 +59,7 @@ pub(crate) async fn serve(
 }
 
 fn announce(out: &mut dyn Write, transport: Transport, addr: SocketAddr) -> io::Result<()> {
-    writeln!(out, "ready {}://{addr}", transport.scheme())?;
+    writeln!(out, "ready {}://{}", transport.scheme(), address::authority(addr))?;
     out.flush()
 }
 

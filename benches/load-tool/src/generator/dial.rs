@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use valkey_rdma_client::{
     Client, ClusterClient, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport,
 };
 use valkey_rdma_resp::{Decoder, Protocol, Value};
-use valkey_rdma_transport::{AnyStream, DeviceKind, SharedCq, Stream, TransportError};
+use valkey_rdma_transport::{AnyStream, DeviceKind, SharedCq, Stream, TransportError, address};
 
 use super::caller::Caller;
 use super::lent::Lent;
@@ -93,7 +93,7 @@ impl DialError {
 impl DialError {
     /// Whether something answered that speaks no RESP.
     pub(crate) fn is_not_valkey(&self) -> bool {
-        matches!(&self.cause, ConnectCause::Lost(lost) if matches!(**lost, LostCause::Protocol(_)))
+        matches!(&self.cause, ConnectCause::Lost(lost) if matches!(**lost, LostCause::Protocol(_) | LostCause::OutOfStep(_)))
     }
 }
 
@@ -221,6 +221,7 @@ async fn connect(target: &Target, deadline: &Deadline) -> Result<AnyStream, Conn
         Transport::Emulated => over_device(DeviceKind::Emulated, target, &addresses, deadline).await,
         _ => {
             try_each(deadline, &addresses, |address| async move {
+                address::check_interface(address).map_err(ConnectCause::Address)?;
                 let stream = TcpStream::connect(address).await.map_err(io)?;
                 // Batches are ours to form; the kernel must not wait for more.
                 stream.set_nodelay(true).map_err(io)?;
@@ -253,14 +254,10 @@ async fn over_device(
 }
 
 async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ConnectCause> {
-    if let Ok(address) = endpoint.host().parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, endpoint.port())]);
-    }
-    let found = tokio::net::lookup_host((endpoint.host(), endpoint.port())).await;
-    Ok(found.map_err(|error| ConnectCause::Resolve(Arc::new(error)))?.collect())
+    address::resolve(endpoint.host(), endpoint.port()).await.map_err(ConnectCause::of_resolve)
 }
 
-/// Tries addresses one after the other, each with an equal share of the time left. Returns the last failure.
+/// Tries addresses one after the other, each for its [share](address::shares) of the time. Returns the last failure.
 async fn try_each<F>(
     deadline: &Deadline,
     addresses: &[SocketAddr],
@@ -270,8 +267,7 @@ where
     F: Future<Output = Result<AnyStream, ConnectCause>>,
 {
     let mut failure = ConnectCause::NoAddress;
-    for (tried, &address) in addresses.iter().enumerate() {
-        let share = deadline.left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+    for (address, share) in address::shares(addresses, deadline.at) {
         failure = match timeout(share, connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(cause)) => cause,
@@ -321,7 +317,7 @@ mod tests {
 
     use super::*;
 
-    /// Replies `+OK` to each command, and to GET after a day. The clock is paused, so that no test waits for it.
+    /// Replies `+OK` to each command but PING, which ends a login, and to GET after a day. The clock is paused, so that no test waits for it.
     async fn serve(listener: UnixListener) -> io::Result<()> {
         let (mut stream, _) = listener.accept().await?;
         let mut room = [0; 1024];
@@ -336,7 +332,11 @@ mod tests {
             }
             // No argument contains a star.
             let commands = received.iter().filter(|&&byte| byte == b'*').count();
-            stream.write_all(b"+OK\r\n".repeat(commands).as_slice()).await?;
+            let ends_login = received.windows(4).any(|word| word == b"PING");
+            stream.write_all(&b"+OK\r\n".repeat(commands - usize::from(ends_login))).await?;
+            if ends_login {
+                stream.write_all(b"+PONG\r\n").await?;
+            }
         }
     }
 

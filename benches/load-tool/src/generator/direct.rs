@@ -23,6 +23,7 @@ use super::share::Share;
 use crate::faults::{Fault, FaultKind};
 use crate::reply::{Skimmer, WantNothing};
 use crate::workload::Step;
+use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::AnyStream;
 
 /// Room for received bytes. Nothing is kept, so it need not hold a whole reply.
@@ -159,7 +160,7 @@ async fn reopened(run: &Run, share: &Share) -> Option<Link> {
             Some(Link::new(stream))
         }
         Err(error) => {
-            let fault = Fault { kind: FaultKind::ConnectFailed, detail: error.to_string() };
+            let fault = Fault { kind: FaultKind::ConnectFailed, detail: error_chain(&error) };
             lock(&share.tally).faults.add(fault);
             run.outages.lost();
             None

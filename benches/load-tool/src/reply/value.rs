@@ -27,7 +27,7 @@ impl Seen {
                 self.set_text(text);
                 Kind::Status
             }
-            Value::Bulk(text) | Value::Verbatim(text) => {
+            Value::Bulk(text) | Value::Verbatim { text, .. } => {
                 (self.len, self.payload) = (text.len(), self.payload + text.len() as u64);
                 Kind::Bulk
             }

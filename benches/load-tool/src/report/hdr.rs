@@ -17,18 +17,29 @@ pub(crate) fn log_path(path: &Path) -> PathBuf {
     path.with_added_extension_of("hlog")
 }
 
+/// The files of tests with these titles, in order: of each `FILE.TEST.hgrm`, and of the service times `FILE.TEST.service.hgrm`. Equal
+/// names are numbered.
+pub(crate) fn paths(path: &Path, titles: &[&str]) -> Vec<(PathBuf, PathBuf)> {
+    let names: Vec<_> = titles.iter().map(|title| names(title)).collect();
+    let file = |(number, name): (usize, &String)| {
+        let again = names[..number].iter().filter(|other| *other == name).count();
+        let name = if again == 0 { name.clone() } else { format!("{name}-{}", again + 1) };
+        let with = |extension: &str| path.with_added_extension_of(&format!("{name}.{extension}"));
+        (with("hgrm"), with("service.hgrm"))
+    };
+    names.iter().enumerate().map(file).collect()
+}
+
 /// Writes a `.hgrm` for every test.
 pub(crate) fn write(path: &Path, found: &Found) -> io::Result<()> {
     let tests: Vec<&TestResult> = found.tests.iter().map(|(_, result)| result).collect();
-    for (number, result) in tests.iter().enumerate() {
-        let name = names(&result.title);
-        let again = tests[..number].iter().filter(|other| other.title == result.title).count();
-        let name = if again == 0 { name } else { format!("{name}-{}", again + 1) };
+    let titles: Vec<_> = tests.iter().map(|result| result.title.as_str()).collect();
+    for (result, (file, service_file)) in tests.iter().zip(paths(path, &titles)) {
         let distribution = |out: &mut dyn Write| write_percentiles(out, result.latencies().histogram());
-        write_file(&path.with_added_extension_of(&format!("{name}.hgrm")), distribution)?;
+        write_file(&file, distribution)?;
         if result.tally.corrected.is_some() {
             let service = |out: &mut dyn Write| write_percentiles(out, result.tally.service.histogram());
-            write_file(&path.with_added_extension_of(&format!("{name}.service.hgrm")), service)?;
+            write_file(&service_file, service)?;
         }
     }
     Ok(())

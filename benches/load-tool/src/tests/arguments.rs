@@ -29,9 +29,14 @@ fn titles(args: &Args) -> Vec<&'static str> {
 fn a_flag_without_effect_is_refused() {
     let serve = "--serve-echo 127.0.0.1:0 --transport emulated";
     parse(&format!("{serve} --poll busy --rx-size 65536")).unwrap();
-    for (flags, named) in
-        [("-c 2", "-c"), ("-d 9000 --pool", "-d"), ("-p 7000", "-p"), ("-t ping", "-t"), ("-n 5", "-n")]
-    {
+    for (flags, named) in [
+        ("-c 2", "-c"),
+        ("-d 9000", "-d"),
+        ("--pool", "--pool"),
+        ("-p 7000", "-p"),
+        ("-t ping", "-t"),
+        ("-n 5", "-n"),
+    ] {
         let reason = refusal(&format!("{serve} {flags}"));
         assert!(reason.contains(&format!("leave out {named}")), "{reason}");
     }
@@ -39,6 +44,108 @@ fn a_flag_without_effect_is_refused() {
     assert!(refusal("--serve-echo 127.0.0.1:0 -s /tmp/s").contains("leave out -s"));
     for server in ["-h server", "-p 7000"] {
         assert!(refusal(&format!("-s /tmp/s {server}")).contains(&server[..2]));
+    }
+}
+
+/// Each flag, with a value.
+const FLAGS: [&str; 61] = [
+    "-h server",
+    "-p 7000",
+    "-s /tmp/socket",
+    "-a secret",
+    "--user app -a secret",
+    "-u emulated://server",
+    "--rdma",
+    "--transport emulated",
+    "--rx-size 65536 --rdma",
+    "--poll busy --rdma",
+    "--pool --rdma -d 65536",
+    "-c 2",
+    "--tasks-per-connection 2",
+    "--cluster",
+    "-n 5",
+    "--duration 1",
+    "--warmup 1",
+    "-d 10",
+    "--dbnum 1",
+    "-3",
+    "--threads 2",
+    "--enable-tracking",
+    "-k 0",
+    "-r 100",
+    "--sequential -r 100",
+    "--key-dist zipf:1 -r 100",
+    "-P 2",
+    "-q",
+    "--percentiles 50",
+    "--precision 2",
+    "--csv",
+    "-l",
+    "-t stream",
+    "-t echo",
+    "-t ping",
+    "-I",
+    "-x ping",
+    "--rps 5",
+    "--arrivals poisson --rps 5",
+    "--key-prefix a",
+    "--seed 3",
+    "--num-functions 3",
+    "--num-keys-in-fcall 3",
+    "--ratio 1:1",
+    "--multi-key 3",
+    "--verify full",
+    "--populate all",
+    "--reply-timeout 3",
+    "--fail-fast",
+    "--sweep",
+    "--target-p99 3 --sweep",
+    "--compare valkey://other",
+    "--rounds 3 --compare valkey://other",
+    "--matrix c=1",
+    "--json a",
+    "--hdr a",
+    "--plot a.svg",
+    "--html a",
+    "--live",
+    "--serve-echo 127.0.0.1:0",
+    "-- ping",
+];
+
+/// Those that choose the server, and how it is reached.
+const OF_A_SERVER: [&str; 6] =
+    ["-h server", "-p 7000", "-u emulated://server", "--rdma", "--transport emulated", "-c 2"];
+const OF_RDMA: [&str; 2] = ["--rx-size 65536 --rdma", "--poll busy --rdma"];
+
+#[test]
+fn every_flag_without_effect_in_a_mode_without_tests_is_refused() {
+    let help = match parse("--help") {
+        Err(Instead::Print(help)) => help,
+        other => panic!("{other:?}"),
+    };
+    // FLAGS has -t three times, and a command. The help has --demo, --help and --version, which take no other flag.
+    let count = help.lines().filter(|line| line.trim_start().starts_with('-')).count();
+    assert_eq!(count - 3, FLAGS.len() - 3, "FLAGS has every flag");
+    let with = |lists: &[&[&'static str]]| lists.concat();
+    let serves = with(&[&["--serve-echo 127.0.0.1:0", "--rdma", "--transport emulated"], &OF_RDMA]);
+    let of_stream = with(&[&OF_A_SERVER, &OF_RDMA, &["-n 5", "--duration 1", "-d 10", "--reply-timeout 3"]]);
+    let more = ["-s /tmp/socket", "-a secret", "--user app -a secret", "--dbnum 1", "-3", "--cluster"];
+    let of_idle = ["-I", "--enable-tracking", "--tasks-per-connection 2", "--threads 2"];
+    for (mode, accepted) in [
+        ("--serve-echo 127.0.0.1:0", serves),
+        ("-t stream", of_stream.clone()),
+        ("-t echo", of_stream),
+        ("-I", with(&[&OF_A_SERVER, &OF_RDMA, &more, &of_idle])),
+    ] {
+        for flag in FLAGS {
+            let line = if flag == mode { mode.to_owned() } else { format!("{mode} {flag}") };
+            let is_accepted = flag == mode || accepted.contains(&flag);
+            match parse(&line) {
+                Ok(_) => assert!(is_accepted, "{line} is accepted, and {flag} has no effect"),
+                Err(Instead::Refuse(reason)) => assert!(!is_accepted, "{line}: {reason}"),
+                Err(other) => panic!("{line}: {other:?}"),
+            }
+        }
     }
 }
 
@@ -75,12 +182,12 @@ fn flags_have_the_meaning_of_valkey_benchmark() {
     assert!(!format!("{args:?}").contains("secret"));
 
     for (url, shown) in [
-        ("rdma://app:secret@server:7000/3?timeout=2s", "\"rdma://***@server:7000/3\""),
-        ("rdma+sentinel://server/m?sentinel_password=secret", "\"rdma+sentinel://server/m\""),
+        ("rdma://app:secret@server:7000/3?timeout=2s", "\"rdma://app:***@server:7000/3\""),
+        ("rdma+sentinel://server/m?sentinel_password=secret", "\"rdma+sentinel://server:26379/m\""),
         ("rdma+sentinel://server/m?sentinel_password=se@cret", "\"rdma+sentinel://***\""),
-        ("valkey://:se@cret/@server", "\"valkey://***@server\""),
-        ("secret@server", "\"***@server\""),
-        ("rdma://server", "\"rdma://server\""),
+        ("valkey://:se@cret/@server", "\"valkey://***\""),
+        ("secret@server", "\"***\""),
+        ("rdma://server", "\"rdma://server:6379\""),
     ] {
         let args = parse(&format!("--url {url}")).unwrap();
         assert_eq!(format!("{:?}", args.url.as_ref().unwrap()), shown);

@@ -70,6 +70,8 @@ fn number(reader: &mut impl BufRead, kind: u8) -> Option<usize> {
 pub(crate) fn right(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
     let reply = match (&command[0][..], &command[1..]) {
         (b"PING", []) => b"+PONG\r\n".to_vec(),
+        (b"PING", [word]) => bulk(word),
+        (b"HELLO", _) => b"%1\r\n$5\r\nproto\r\n:3\r\n".to_vec(),
         (b"SET", [key, value]) => {
             keys.lock().unwrap().insert(key.clone(), value.clone());
             b"+OK\r\n".to_vec()

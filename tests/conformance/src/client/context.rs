@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use valkey_rdma_mock::faults::Faults;
 use valkey_rdma_mock::{Mock, Server, TransportConfig};
+use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::{DeviceKind, Listener, device};
 
 use super::subject::{Ended, Subject};
@@ -93,7 +94,7 @@ impl Context {
             .listener(listener)
             .start()
             .await
-            .map_err(|error| Finding::not_run(format!("no server: {error}")))?;
+            .map_err(|error| Finding::not_run(format!("no server: {}", error_chain(&error))))?;
         let ended = self.subject.run(self.device, addr, self.patience).await;
         drop(server);
         if let Ended::NotStarted(why) = &ended {

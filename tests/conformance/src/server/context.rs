@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use redis_protocol::resp2::types::OwnedFrame;
 use valkey_rdma_client::{Endpoint, Transport};
-use valkey_rdma_transport::DeviceKind;
+use valkey_rdma_program::shown;
+use valkey_rdma_transport::{DeviceKind, address};
 
-use super::{Login, without_login};
+use super::Login;
 use crate::peer::{Finding, Peer, PeerOptions, Session, Transcript, expect_reply};
 
 /// How a server is reached.
@@ -42,10 +43,10 @@ impl Target {
     /// A text for people without the password, if the URL is malformed, has other options or a database, or if the host is
     /// unknown.
     pub async fn parse(url: &str, login: Option<Login>) -> Result<Self, String> {
-        let parsed = url.parse();
+        let parsed = url.parse::<Endpoint>();
+        let endpoint = parsed.map_err(|error| format!("{}: {error}", shown(url)))?;
         let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
-        let url = without_login(url);
-        let endpoint: Endpoint = parsed.map_err(|error| format!("{url}: {error}"))?;
+        let url = &endpoint;
         let kind = match endpoint.transport() {
             Transport::Rdma => DeviceKind::Verbs,
             Transport::Emulated => DeviceKind::Emulated,
@@ -62,10 +63,9 @@ impl Target {
                 "{url}: the suite cannot apply the option `{name}`: use `device` and `gid` only"
             ));
         }
-        let mut addrs = tokio::net::lookup_host((endpoint.host(), endpoint.port()))
-            .await
-            .map_err(|error| format!("{url}: {error}"))?;
-        let addr = addrs.next().ok_or_else(|| format!("{url}: the host has no address"))?;
+        let addrs = address::resolve(endpoint.host(), endpoint.port()).await;
+        let addrs = addrs.map_err(|error| format!("{url}: {error}"))?;
+        let addr = *addrs.first().ok_or_else(|| format!("{url}: the host has no address"))?;
         Ok(Self {
             device: endpoint.device().map(str::to_owned),
             gid: endpoint.gid(),
@@ -77,7 +77,7 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.kind.scheme(), self.addr)
+        write!(f, "{}://{}", self.kind.scheme(), address::authority(self.addr))
     }
 }
 

@@ -8,17 +8,22 @@ use crate::error::Error;
 
 mod device;
 
-const PING: &str = "*1\r\n$4\r\nPING\r\n";
-
+/// The end of every login.
 const SETINFO: &str = concat!(
     "*4\r\n$6\r\nCLIENT\r\n$7\r\nSETINFO\r\n$8\r\nLIB-NAME\r\n$18\r\nvalkey-rdma-client\r\n",
     "*4\r\n$6\r\nCLIENT\r\n$7\r\nSETINFO\r\n$7\r\nLIB-VER\r\n$5\r\n",
     env!("CARGO_PKG_VERSION"),
     "\r\n",
+    "*2\r\n$4\r\nPING\r\n$11\r\nvalkey-rdma\r\n",
 );
 
+const HELLO: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n";
+const MAP: &str = "%2\r\n$6\r\nserver\r\n$6\r\nvalkey\r\n$5\r\nproto\r\n:3\r\n";
+const ECHO: &str = "$11\r\nvalkey-rdma\r\n";
+
 /// A server that does not know SETINFO, and that ends the connection before its last reply.
-const UNKNOWN_THEN_END: &str = "%0\r\n-ERR unknown subcommand 'SETINFO'. Try CLIENT HELP.\r\n";
+const UNKNOWN_THEN_END: &str =
+    "%1\r\n$5\r\nproto\r\n:3\r\n-ERR unknown subcommand 'SETINFO'. Try CLIENT HELP.\r\n";
 
 /// Connects over a stream whose peer expects these bytes and then answers with those.
 async fn shake(url: &str, expected: &str, answer: &str) -> (Result<Client, Error>, DuplexStream) {
@@ -44,43 +49,137 @@ fn text(result: &Result<Client, Error>) -> String {
     text
 }
 
+/// Before, the system's "Invalid argument" came with the question whether the host is right, and a zone was no address at all.
+#[tokio::test]
+async fn a_link_local_address_names_its_interface_or_asks_for_it() {
+    for (url, expected) in [
+        (
+            "valkey://[fe80::1]:1",
+            "fe80::1 is link-local: add the interface that leads to it, as in fe80::1%eth0",
+        ),
+        ("valkey://[fe80::1%25nosuch0]:1", "this machine has no network interface `nosuch0`"),
+        ("rdma://[fe80::1%nosuch0]:1", "this machine has no network interface `nosuch0`"),
+        ("valkey://[fd00::1%25nosuch0]:1", "leave `%nosuch0` out"),
+    ] {
+        let text = text(&Client::connect(url).await);
+        assert!(text.contains(expected) && !text.contains("does not resolve"), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn the_handshake_is_one_exchange() {
-    let hello = format!("*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n{SETINFO}");
-    let map = "%1\r\n$6\r\nserver\r\n$6\r\nvalkey\r\n";
-    let (client, _peer) = shake("valkey://h", &hello, &format!("{map}+OK\r\n+OK\r\n")).await;
+    let hello = format!("{HELLO}{SETINFO}");
+    let (client, _peer) = shake("valkey://h", &hello, &format!("{MAP}+OK\r\n+OK\r\n{ECHO}")).await;
     assert_eq!(client.expect("connected").info().protocol, Protocol::Resp3);
 
     let login = "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$2\r\npw\r\n";
     let select = "*2\r\n$6\r\nSELECT\r\n$1\r\n7\r\n";
-    let answer = format!("{map}+OK\r\n+OK\r\n+OK\r\n");
+    let answer = format!("{MAP}+OK\r\n+OK\r\n+OK\r\n{ECHO}");
     let (client, _peer) = shake("valkey://:pw@h/7", &format!("{login}{select}{SETINFO}"), &answer).await;
     client.expect("connected");
 
-    let ping = format!("{PING}{SETINFO}");
-    let (client, _peer) = shake("valkey://h?protocol=resp2", &ping, "+PONG\r\n+OK\r\n+OK\r\n").await;
+    let answer = format!("+OK\r\n+OK\r\n{ECHO}");
+    let (client, _peer) = shake("valkey://h?protocol=resp2", SETINFO, &answer).await;
     assert_eq!(client.expect("connected").info().protocol, Protocol::Resp2);
 
     let auth = format!("*3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$2\r\npw\r\n{SETINFO}");
-    let (client, _peer) = shake("valkey://me:pw@h?protocol=resp2", &auth, "+OK\r\n+OK\r\n+OK\r\n").await;
+    let (client, _peer) = shake("valkey://me:pw@h?protocol=resp2", &auth, &format!("+OK\r\n{answer}")).await;
     client.expect("connected");
 }
 
 #[tokio::test]
 async fn servers_that_do_not_know_setinfo_are_fine() {
-    let hello = format!("*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n{SETINFO}");
+    let hello = format!("{HELLO}{SETINFO}");
     let unknown = "-ERR unknown subcommand 'SETINFO'. Try CLIENT HELP.\r\n".repeat(2);
-    let (client, _peer) = shake("valkey://h", &hello, &format!("%0\r\n{unknown}")).await;
+    let (client, _peer) = shake("valkey://h", &hello, &format!("{MAP}{unknown}{ECHO}")).await;
+    client.expect("connected");
+}
+
+/// Whatever comes too many, and wherever: each later caller would get the reply before its own.
+#[tokio::test]
+async fn a_login_whose_replies_are_out_of_step_ends_the_connection() {
+    let hello = format!("{HELLO}{SETINFO}");
+    let replies = [MAP, "+OK\r\n", "+OK\r\n", ECHO];
+    let unknown = "-ERR unknown subcommand 'SETINFO'. Try CLIENT HELP.\r\n";
+    let old = [MAP, unknown, unknown, ECHO];
+    let strays = [
+        "+OK\r\n",
+        ":1\r\n",
+        "%0\r\n",
+        "_\r\n",
+        "$-1\r\n",
+        "$2\r\nOK\r\n",
+        "+PONG\r\n",
+        unknown,
+        MAP,
+        ":1",
+        "$5\r\nab",
+    ];
+    for (url, expected, replies) in [
+        ("valkey://h", &*hello, &replies[..]),
+        ("valkey://h", &hello, &old),
+        ("valkey://h?protocol=resp2", SETINFO, &replies[1..]),
+        ("valkey://h?protocol=resp2", SETINFO, &old[1..]),
+    ] {
+        for stray in strays {
+            for at in 0..=replies.len() {
+                let is_resp3 = |part: &str| part.starts_with(['%', '_']);
+                let is_part = !stray.ends_with('\n') || stray.starts_with("$5");
+                if is_part && at < replies.len() || url.ends_with("resp2") && is_resp3(stray) {
+                    continue;
+                }
+                let (before, after) = replies.split_at(at);
+                let answer = [&before.concat(), stray, &after.concat()].concat();
+                let (result, _peer) = shake(url, expected, &answer).await;
+                // Behind its own reply, a stray one like it is one reply too many all the same.
+                let text = text(&result);
+                let is_named = text.contains("broke the protocol") || text.contains("unknown subcommand");
+                assert!(is_named, "{url}, {stray:?} at {at}: {text}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn push_messages_in_the_login_are_no_replies() {
+    let push = ">2\r\n$10\r\ninvalidate\r\n_\r\n";
+    let hello = format!("{HELLO}{SETINFO}");
+    for at in 0..=4 {
+        let mut replies = vec![MAP, "+OK\r\n", "+OK\r\n", ECHO];
+        replies.insert(at, push);
+        let (client, _peer) = shake("valkey://h", &hello, &replies.concat()).await;
+        client.expect("connected");
+    }
+    let part = format!("{MAP}+OK\r\n+OK\r\n{ECHO}>2\r\n$10\r\ninval");
+    let (client, _peer) = shake("valkey://h", &hello, &part).await;
     client.expect("connected");
 }
 
 #[tokio::test]
+async fn a_user_who_may_not_ping_connects() {
+    let refused = "-NOPERM User app has no permissions to run the 'ping' command\r\n";
+    let answer = format!("{MAP}+OK\r\n+OK\r\n{refused}");
+    let (client, _peer) = shake("valkey://h", &format!("{HELLO}{SETINFO}"), &answer).await;
+    client.expect("connected");
+}
+
+#[tokio::test]
+async fn what_was_expected_and_what_came_is_said() {
+    let (result, _peer) = shake("valkey://h", &format!("{HELLO}{SETINFO}"), &format!("+OK\r\n{MAP}")).await;
+    assert_eq!(
+        text(&result),
+        "cannot connect to h:6379 over tcp: the peer broke the protocol: HELLO: expected a map with \"proto\" 3, \
+         got a status of 2 bytes during the handshake; is it a Valkey server, and does something between change its replies?"
+    );
+}
+
+#[tokio::test]
 async fn refusals_say_what_to_do_even_if_the_server_hangs_up() {
-    let hello = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n";
+    let hello = HELLO;
     let select = "*2\r\n$6\r\nSELECT\r\n$2\r\n99\r\n";
     let wrong = "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$3\r\nbad\r\n";
     let noauth = "-NOAUTH Authentication required.\r\n";
-    let rest = noauth.repeat(2);
+    let rest = noauth.repeat(3);
     let table = [
         (
             "valkey://h",
@@ -88,7 +187,7 @@ async fn refusals_say_what_to_do_even_if_the_server_hangs_up() {
             "-NOAUTH HELLO must be called with the client already authenticated\r\n",
             "user:password@",
         ),
-        ("valkey://h?protocol=resp2", PING, noauth, "user:password@"),
+        ("valkey://h?protocol=resp2", "", noauth, "user:password@"),
         (
             "valkey://me:bad@h",
             wrong,
@@ -99,10 +198,10 @@ async fn refusals_say_what_to_do_even_if_the_server_hangs_up() {
         (
             "valkey://h/99",
             &format!("{hello}{select}"),
-            &format!("%0\r\n-ERR DB index is out of range\r\n{rest}"),
+            &format!("{MAP}-ERR DB index is out of range\r\n{rest}"),
             "database",
         ),
-        ("valkey://h?protocol=resp2", PING, "-ERR max number of clients reached\r\n", "raise maxclients"),
+        ("valkey://h?protocol=resp2", "", "-ERR max number of clients reached\r\n", "raise maxclients"),
         ("valkey://h", hello, &format!("-DENIED protected mode\r\n{rest}"), "protected-mode no"),
     ];
     for (url, expected, answer, hint) in table {
@@ -118,7 +217,7 @@ async fn refusals_say_what_to_do_even_if_the_server_hangs_up() {
 #[tokio::test]
 async fn a_password_that_the_server_quotes_is_not_shown() {
     let login = "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$4\r\nhush\r\n";
-    let answer = "-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `me`, `hush`, \r\n+OK\r\n+OK\r\n";
+    let answer = "-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `me`, `hush`, \r\n+OK\r\n+OK\r\n+PONG\r\n";
     let (result, _peer) = shake("valkey://me:hush@h", &format!("{login}{SETINFO}"), answer).await;
     let text = text(&result);
     assert!(text.contains("unknown command `HELLO`\"; an old server: use protocol=resp2"), "{text}");
@@ -127,7 +226,7 @@ async fn a_password_that_the_server_quotes_is_not_shown() {
 
 #[tokio::test]
 async fn a_peer_that_closes_during_the_handshake_is_named() {
-    let hello = format!("*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n{SETINFO}");
+    let hello = format!("{HELLO}{SETINFO}");
     let (result, _peer) = shake("valkey://h:7", &hello, "").await;
     let text = text(&result);
     assert!(text.contains("h:7") && text.contains("the peer closed it during the handshake"), "{text}");
@@ -138,7 +237,7 @@ async fn a_peer_that_closes_during_the_handshake_is_named() {
 
 #[tokio::test]
 async fn a_peer_that_is_no_valkey_is_named() {
-    let hello = format!("*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n{SETINFO}");
+    let hello = format!("{HELLO}{SETINFO}");
     let (result, _peer) = shake("valkey://h:7", &hello, "HTTP/1.1 400 Bad Request\r\n").await;
     let text = text(&result);
     assert!(text.contains("broke the protocol") && text.contains("is it a Valkey server"), "{text}");
@@ -184,7 +283,7 @@ async fn tcp_connects_and_says_so() {
     let address = listener.local_addr().expect("bound");
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a client");
-        stream.write_all(b"%0\r\n+OK\r\n+OK\r\n+PONG\r\n").await.expect("open");
+        stream.write_all(format!("{MAP}+OK\r\n+OK\r\n{ECHO}").as_bytes()).await.expect("open");
         let mut received = Vec::new();
         stream.read_to_end(&mut received).await.expect("the client closes");
         received

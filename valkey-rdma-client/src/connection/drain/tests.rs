@@ -278,3 +278,82 @@ async fn commands_that_left_are_answered_before_the_disconnect_though_a_long_one
     drop_after(call, begun).await;
     own.0.write_all(&value()).await.expect("every byte was taken");
 }
+
+const BLPOP: &str = "*3\r\n$5\r\nBLPOP\r\n$1\r\nl\r\n$1\r\n0\r\n";
+
+fn get() -> Command {
+    Command::new("GET").arg("k")
+}
+
+fn blpop() -> Command {
+    Command::from_args(["BLPOP", "l", "0"])
+}
+
+/// Commands on a connection of their own.
+async fn execute(client: &Client, commands: &[Command]) {
+    let mut connection = client.dedicated().await.expect("connected");
+    drop(connection.execute_all(commands, None).await);
+}
+
+/// They do not wait for what the last command waits for.
+#[tokio::test(start_paused = true)]
+async fn replies_before_a_command_that_blocks_are_read_on_before_the_disconnect() {
+    // Before the first reply, within its header and its value, and within the second reply.
+    for said in [0, 3, 20_000, value().len() + 3] {
+        let (client, _shared, mut own) = client().await;
+        let reply = value().repeat(2);
+        let begun = async {
+            own.greet().await;
+            own.expect(&(GET.repeat(2) + BLPOP)).await;
+            own.say(&reply[..said]).await;
+            settle().await;
+        };
+        drop_after(execute(&client, &[get(), get(), blpop()]), begun).await;
+        answer(&mut own, &reply[said..]).await.expect("every byte was taken");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replies_behind_a_command_that_has_blocked_are_read_on_before_the_disconnect() {
+    for said in [0, 3] {
+        let (client, _shared, mut own) = client().await;
+        let reply = value().repeat(2);
+        let begun = async {
+            own.greet().await;
+            own.expect(&(BLPOP.to_owned() + &GET.repeat(2))).await;
+            own.say(&[b"_\r\n", &reply[..said]].concat()).await;
+            settle().await;
+        };
+        drop_after(execute(&client, &[blpop(), get(), get()]), begun).await;
+        answer(&mut own, &reply[said..]).await.expect("every byte was taken");
+    }
+}
+
+/// Only the commands that have left are answered.
+#[tokio::test(start_paused = true)]
+async fn replies_before_a_command_that_blocks_are_read_on_though_it_is_cut_off() {
+    let (client, _shared, mut own) = client().await;
+    let long = Command::new("BLPOP").arg(vec![7; LEN]).arg("0");
+    let begun = async {
+        own.greet().await;
+        own.expect(&GET.repeat(2)).await;
+        settle().await;
+    };
+    drop_after(execute(&client, &[get(), get(), long]), begun).await;
+    own.0.write_all(&value().repeat(2)).await.expect("every byte was taken");
+}
+
+/// It may never answer.
+#[tokio::test(start_paused = true)]
+async fn a_command_that_blocks_does_not_delay_the_disconnect() {
+    let (client, _shared, mut own) = client().await;
+    let begun = async {
+        own.greet().await;
+        own.expect(&(GET.to_owned() + BLPOP + GET)).await;
+        own.say(b"$1\r\nx\r\n").await;
+        settle().await;
+    };
+    drop_after(execute(&client, &[get(), blpop(), get()]), begun).await;
+    assert_eq!(purposes(&client), [Purpose::Shared]);
+    answer(&mut own, b"").await.expect("nothing to take");
+}

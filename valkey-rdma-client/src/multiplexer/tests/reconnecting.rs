@@ -188,7 +188,7 @@ async fn commands_do_not_wait_for_a_server_that_refuses_the_login() {
         let waiting = start(&client, get("a"));
         let mut peer = door.admit();
         peer.expect(HELLO).await;
-        peer.say(b"-WRONGPASS no\r\n-NOAUTH no\r\n-NOAUTH no\r\n").await;
+        peer.say(b"-WRONGPASS no\r\n-NOAUTH no\r\n-NOAUTH no\r\n-NOAUTH no\r\n").await;
         let error = waiting.await.expect("no panic").expect_err("refused");
         assert_eq!(
             (error.fate(), error.server().map(|error| &*error.code)),

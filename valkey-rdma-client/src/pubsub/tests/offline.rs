@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 
 use super::*;
+use crate::config::{Backoff, STABLE_AFTER};
 use crate::error::Fate;
 use crate::stats::State;
 
@@ -105,7 +106,7 @@ async fn a_refused_login_fails_changes_at_once() {
     let refuse = async {
         let mut events = door.admit();
         events.expect(HELLO).await;
-        events.say(b"-WRONGPASS no\r\n-NOAUTH no\r\n-NOAUTH no\r\n").await;
+        events.say(b"-WRONGPASS no\r\n-NOAUTH no\r\n-NOAUTH no\r\n-NOAUTH no\r\n").await;
         events
     };
     let begin = Instant::now();
@@ -230,4 +231,52 @@ async fn a_repeated_subscription_that_fails_twice_is_not_requested() {
 #[tokio::test(start_paused = true)]
 async fn a_repeated_end_of_a_subscription_that_fails_twice_takes_nothing_away() {
     fail_two(false, false, "b").await;
+}
+
+/// Otherwise messages are lost meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_connects_as_soon_as_another_connection_finds_the_server_back() {
+    let (client, subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    hold(&subscriber, &mut events, &["a"]).await;
+    tokio::time::sleep(2 * STABLE_AFTER).await;
+    drop(events);
+    // Its waits are long by now.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let now = Instant::now();
+    let (mut events, mut dedicated) = (door.admit(), door.admit());
+    let (dedicated, ()) = tokio::join!(client.dedicated(), dedicated.greet());
+    let _dedicated = dedicated.expect("connected");
+    events.greet().await;
+    events.expect(&subscribe(&["a"])).await;
+    assert_eq!(now.elapsed(), Duration::ZERO, "without a wait");
+}
+
+/// As commands on the shared connection do, however rare attempts are without them.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_waits_meets_an_attempt_to_connect_before_it_fails() {
+    let rare = Backoff::default().first(Duration::from_secs(3600)).max(Duration::from_secs(3600));
+    for (backoff, limit) in
+        [(rare.first(Duration::from_millis(100)), 10), (rare.first(Duration::from_secs(1)), 1000)]
+    {
+        let config = Config::default().reconnect(backoff).offline_timeout(Duration::from_secs(limit));
+        let (client, door, _peer) = pair(&config.command_timeout(None)).await;
+        let mut events = door.admit();
+        let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
+        let subscriber = subscriber.expect("connected");
+        tokio::time::sleep(2 * STABLE_AFTER).await;
+        drop(events);
+        // Attempts are rare by now.
+        tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
+        let mut events = door.admit();
+        let confirm = async {
+            events.greet().await;
+            events.expect(&subscribe(&["a"])).await;
+            events.say(&confirmed("a")).await;
+        };
+        let (outcome, _served) = tokio::join!(
+            subscriber.subscribe(Subscription::Channel, ["a"]),
+            timeout(Duration::from_secs(2 * limit), confirm)
+        );
+        outcome.expect("subscribed");
+    }
 }

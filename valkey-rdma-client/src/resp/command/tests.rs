@@ -136,6 +136,38 @@ fn commands_that_block_are_recognised_and_those_that_only_may_are_not() {
     }
 }
 
+#[test]
+fn commands_that_end_or_watch_others_overtake_them() {
+    let of = |line: &str| Command::from_args(line.split(' '));
+    for kills in ["SCRIPT KILL", "script kill", "FUNCTION KILL", "Function Kill"] {
+        assert!(of(kills).overtakes() && of(kills).refusal().is_none(), "{kills}");
+        let refusal = of(kills).refusal_among_others().expect("refused");
+        assert_eq!(refusal.command, kills);
+        assert!(refusal.reason.contains("Client::command"), "{refusal}");
+    }
+    for overtakes in
+        ["SHUTDOWN NOSAVE", "shutdown abort", "FUNCTION STATS", "CLIENT UNPAUSE", "client unpause"]
+    {
+        assert!(of(overtakes).overtakes() && of(overtakes).refusal_among_others().is_none(), "{overtakes}");
+    }
+    for ordinary in [
+        "SCRIPT LOAD KILL",
+        "SCRIPT",
+        "FUNCTION",
+        "FUNCTION LOAD KILL",
+        "FUNCTION DEBUG",
+        // It spares the connection that sends it, which are the commands of other tasks.
+        "CLIENT KILL TYPE normal",
+        // What it ends has a connection of its own.
+        "CLIENT UNBLOCK 7",
+        "CLIENT PAUSE 10",
+        "SCRIPTS KILL",
+        "FCALL KILL 0",
+    ] {
+        assert!(!of(ordinary).overtakes() && of(ordinary).shared_refusal().is_none(), "{ordinary}");
+    }
+}
+
 #[cfg(feature = "redis")]
 #[test]
 fn what_another_library_has_encoded_is_recognised_too() {
@@ -144,6 +176,8 @@ fn what_another_library_has_encoded_is_recognised_too() {
     assert_eq!(packed("XREADGROUP BLOCK 5 GROUP g c STREAMS s >").class(), CommandClass::Blocks);
     assert_eq!(packed("XREADGROUP GROUP g c STREAMS block >").class(), CommandClass::Ordinary);
     assert_eq!(packed("EXEC").class(), CommandClass::EndMulti);
+    assert_eq!(packed("SCRIPT KILL").class(), CommandClass::Kills);
+    assert_eq!(packed("CLIENT UNPAUSE").class(), CommandClass::Overtakes);
     assert_eq!(packed("DISCARD extra").class(), CommandClass::Ordinary);
     assert_eq!(wire(packed("SET k v")), wire(Command::from_args(["SET", "k", "v"])));
 }

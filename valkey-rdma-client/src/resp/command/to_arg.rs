@@ -1,7 +1,7 @@
 //! [`ToArg`]: what can be an argument of a command.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +22,10 @@ use super::Command;
 /// | `Option<T>` | its value; nothing for `None` |
 /// | slices, arrays and vectors of other types | one argument for each member |
 /// | pairs | both, one after the other |
+/// | `HashSet`, `BTreeSet` | one argument for each member |
 /// | `HashMap`, `BTreeMap` | key and value for each pair |
+///
+/// A reply with what was sent [converts back](crate::FromValue) to the same value.
 ///
 /// `String`, `Vec<u8>` and `Bytes` of at least 8 KiB are not copied if they are passed by value. `Bytes` are not copied if they
 /// are passed by reference either.
@@ -50,7 +53,7 @@ use super::Command;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a command",
     label = "not an argument",
-    note = "these types can: strings, `char`, bytes (`&[u8]`, `Vec<u8>`, `Bytes`), integers, floats, `bool`; `Option`s, pairs, slices, arrays, vectors and maps of them",
+    note = "these types can: strings, `char`, bytes (`&[u8]`, `Vec<u8>`, `Bytes`), integers, floats, `bool`; `Option`s, pairs, slices, arrays, vectors, sets and maps of them",
     note = "pass anything that has a text as `value.to_string()`, or implement `ToArg` for types of your own"
 )]
 pub trait ToArg {
@@ -263,6 +266,22 @@ impl<T: ToArg> ToArg for Vec<T> {
     }
 }
 
+macro_rules! sets {
+    ($($set:ident<T $(, $hasher:ident)?>),*) => { $(
+        impl<T: ToArg $(, $hasher)?> ToArg for $set<T $(, $hasher)?> {
+            fn add_to(&self, command: &mut Command) {
+                self.iter().for_each(|member| member.add_to(command));
+            }
+
+            fn move_to(self, command: &mut Command) {
+                self.into_iter().for_each(|member| member.move_to(command));
+            }
+        }
+    )* };
+}
+
+sets!(HashSet<T, S>, BTreeSet<T>);
+
 /// Two arguments, such as a field and its value.
 impl<A: ToArg, B: ToArg> ToArg for (A, B) {
     fn add_to(&self, command: &mut Command) {
@@ -296,5 +315,7 @@ impl<K: ToArg, V: ToArg> ToArg for BTreeMap<K, V> {
     }
 }
 
+#[cfg(test)]
+mod reading_back_tests;
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,7 @@ use valkey_rdma_gateway::{
     Activation, Config, Gateway, GatewayError, Limits, Listen, RouteConfig, Share, notify,
 };
 use valkey_rdma_program::{Style, complain, parse};
+use valkey_rdma_transport::address;
 
 /// Any Valkey client reaches a server over RDMA, through a local socket
 ///
@@ -38,7 +39,7 @@ struct Options {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Where local clients connect; repeatable: unix:PATH, tcp:ADDR:PORT or rdma:ADDR:PORT
+    /// Where local clients connect; repeatable: unix:PATH, tcp:ADDR:PORT or rdma:ADDR:PORT. A link-local ADDR has its interface: [fe80::1%eth0]
     #[arg(long, value_name = "WHERE", required_unless_present = "config")]
     listen: Vec<Listen>,
 
@@ -66,7 +67,7 @@ struct Options {
     share: Share,
 
     /// Serve /metrics and /health over HTTP here
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address::parse)]
     metrics: Option<SocketAddr>,
 
     /// How long commands wait for a server that is away, at least 100: then they do not run, and their clients are closed. Set it below the time limit of

@@ -143,18 +143,12 @@ impl Sample {
         let commands = |client: &HashMap<String, String>| -> f64 {
             client.get("tot-cmds").and_then(|text| text.parse().ok()).unwrap_or(0.0)
         };
-        let mut busiest: Vec<_> = self
-            .clients
-            .iter()
-            .map(|client| {
-                let then = before
-                    .clients
-                    .iter()
-                    .find(|known| known.get("id") == client.get("id"))
-                    .map_or(0.0, commands);
-                (per_second(commands(client), then), client)
-            })
-            .collect();
+        // By id: a gateway may have 10 000 clients and more.
+        let then: HashMap<_, _> =
+            before.clients.iter().map(|client| (client.get("id"), commands(client))).collect();
+        let rate_of =
+            |client| per_second(commands(client), then.get(&client.get("id")).copied().unwrap_or(0.0));
+        let mut busiest: Vec<_> = self.clients.iter().map(|client| (rate_of(client), client)).collect();
         busiest.sort_by(|(one, _), (other, _)| other.total_cmp(one));
         let mut rows =
             vec![["client", "commands/s", "idle s", "db", "name", "user", "from"].map(str::to_owned)];
@@ -253,6 +247,25 @@ mod tests {
         assert!(rows.len() > 1 && rows.iter().all(|row| row.len() <= WIDTH), "{rows:?}");
         let whole: String = rows.iter().map(|row| row.trim_start()).collect();
         assert_eq!(whole, line);
+    }
+
+    #[test]
+    fn the_busiest_of_many_clients_are_shown_with_what_they_did_since_the_last_table() {
+        let count = 20_000;
+        // The order of clients changes from list to list; the last one is new.
+        let list = |ids: &mut dyn Iterator<Item = usize>, factor: usize| -> Vec<_> {
+            ids.map(|id| pairs(format!("id={id} tot-cmds={}", factor * id).split(' '), '=')).collect()
+        };
+        let start = Instant::now();
+        let before = Sample { at: Some(start), clients: list(&mut (0..count), 1), ..Sample::default() };
+        let clients = list(&mut (0..=count).rev(), 2);
+        let sample = Sample { at: Some(start + Duration::from_secs(1)), clients, ..Sample::default() };
+        let table = sample.table(&before);
+        let rows: Vec<_> = table.lines().rev().take(MOST).collect();
+        let of = |row: &str| row.split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(of(rows[MOST - 1]), ["20000", "40000"], "{table}");
+        assert_eq!(of(rows[MOST - 2]), ["19999", "19999"], "{table}");
+        assert_eq!(of(rows[0]), ["19981", "19981"], "{table}");
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Subscriptions {
         for (subscriber, is_shard) in [(&mut self.classic, false), (&mut self.shard, true)] {
             while let Poll::Ready(event) = pin!(subscriber.next()).poll(cx) {
                 match event {
-                    Some(Event::Message(message)) => {
+                    Ok(Event::Message(message)) => {
                         let mut words = match (&message.pattern, is_shard) {
                             (Some(pattern), _) => vec![Bytes::from_static(b"pmessage"), pattern.clone()],
                             (None, true) => vec![Bytes::from_static(b"smessage")],
@@ -120,12 +120,12 @@ impl Subscriptions {
                         words.extend([message.channel, message.payload]);
                         return Poll::Ready(Ok(Reply::Push(words.into_iter().map(Reply::from).collect())));
                     }
-                    Some(Event::Reconnected) => {
+                    Ok(Event::Reconnected) => {
                         info!("subscriptions moved to another connection: messages may be missing")
                     }
-                    Some(Event::Missed(_)) => return Poll::Ready(Err(End::TooSlow)),
-                    Some(Event::Refused { .. }) | None => return Poll::Ready(Err(End::Killed)),
-                    Some(event) => debug!(?event, "of a subscription"),
+                    Ok(Event::Missed(_)) => return Poll::Ready(Err(End::TooSlow)),
+                    Ok(Event::Refused { .. }) | Err(_) => return Poll::Ready(Err(End::Killed)),
+                    Ok(event) => debug!(?event, "of a subscription"),
                 }
             }
         }

@@ -5,7 +5,7 @@ fn filled() -> (Queue, Arc<Inbox>) {
     let inbox = Arc::new(Inbox::default());
     let mut queue = Queue::default();
     for command in ["aaaa", "bbbb", "cccc"] {
-        queue.push(&inbox, command.as_bytes(), 1, Instant::now());
+        queue.push(&inbox, command.as_bytes(), 1, Instant::now(), false);
     }
     (queue, inbox)
 }
@@ -22,7 +22,7 @@ fn what_was_not_sent_is_sent_again() {
         let mut batch = Vec::new();
         assert_eq!(queue.take(&mut batch, &cx).expect("commands").1, 3);
         queue.wrote(written);
-        queue.push(&inbox, b"dddd", 1, Instant::now());
+        queue.push(&inbox, b"dddd", 1, Instant::now(), false);
         let lost = queue.lose(&batch);
         // Of a client that is closed, nothing more runs.
         let is_closed = written > 0;
@@ -43,7 +43,7 @@ fn reads_are_sent_again_once_unless_their_client_is_closed() {
     let cx = Context::from_waker(Waker::noop());
     let push = |queue: &mut Queue, inbox, lines: &[&str]| {
         let bytes: Vec<_> = lines.iter().map(|line| encode(line.split(' '))).collect();
-        queue.push(inbox, &bytes.concat(), lines.len() as u32, Instant::now());
+        queue.push(inbox, &bytes.concat(), lines.len() as u32, Instant::now(), false);
         bytes
     };
     push(&mut queue, one, &["GET a", "INCR b", "GET c"]);
@@ -95,7 +95,7 @@ fn reads_are_sent_again_once_unless_their_client_is_closed() {
 fn what_has_waited_for_too_long_is_taken_out() {
     let (mut queue, inbox) = filled();
     let limit = Instant::now();
-    queue.push(&inbox, b"dddd", 1, limit + Duration::from_secs(1));
+    queue.push(&inbox, b"dddd", 1, limit + Duration::from_secs(1), false);
     assert_eq!(queue.take_older(limit).len(), 3);
     let mut batch = Vec::new();
     queue.take(&mut batch, &Context::from_waker(Waker::noop()));
@@ -107,7 +107,8 @@ fn what_has_waited_for_too_long_is_taken_out() {
 fn the_wait_for_a_connection_begins_when_one_is_lost() {
     let minute = Duration::from_secs(60);
     let (mut queue, inbox) = (Queue::default(), Arc::new(Inbox::default()));
-    queue.push(&inbox, b"aaaa", 1, Instant::now().checked_sub(minute).expect("the machine is up for longer"));
+    let earlier = Instant::now().checked_sub(minute).expect("the machine is up for longer");
+    queue.push(&inbox, b"aaaa", 1, earlier, false);
     queue.lose(&[]);
     assert!(queue.take_older(Instant::now().checked_sub(minute / 2).expect("likewise")).is_empty());
     assert_eq!(queue.in_flight(), 1);
@@ -138,7 +139,7 @@ fn bytes_count_until_their_commands_are_answered() {
     queue.wrote(8);
     queue.answered(1, None);
     assert_eq!(count(&queue), 8);
-    queue.push(&Arc::default(), b"dddd", 1, Instant::now());
+    queue.push(&Arc::default(), b"dddd", 1, Instant::now(), false);
     assert_eq!(queue.lose(&batch).may_have_run, 1);
     assert_eq!((queue.in_flight(), count(&queue)), (1, 4));
     assert_eq!((queue.abandon().len(), count(&queue)), (1, 0));
@@ -160,4 +161,46 @@ fn others_do_not_wait_behind_a_large_reply_while_it_arrives() {
     assert!(queue.is_stalled(now));
     queue.answered(1, None);
     assert!(!queue.is_stalled(now));
+}
+
+#[test]
+fn a_command_that_must_be_alone_has_none_beside_it() {
+    let (mut queue, inbox) = filled();
+    let (cx, mut batch) = (Context::from_waker(Waker::noop()), Vec::new());
+    for (bytes, is_alone) in [(b"AAAA", true), (b"BBBB", true), (b"dddd", false), (b"eeee", false)] {
+        queue.push(&inbox, bytes, 1, Instant::now(), is_alone);
+    }
+    for (expected, replies) in [("aaaabbbbcccc", 3), ("AAAA", 1), ("BBBB", 1), ("ddddeeee", 2)] {
+        queue.take(&mut batch, &cx).expect("commands");
+        assert_eq!(String::from_utf8_lossy(&batch), expected);
+        for _ in 0..replies {
+            queue.wrote(batch.len() / replies as usize);
+            assert!(queue.take(&mut Vec::new(), &cx).is_none(), "not before all are answered");
+            queue.answered(1, None);
+        }
+    }
+    assert!(queue.take(&mut batch, &cx).is_none());
+    assert_eq!(queue.in_flight(), 0);
+}
+
+#[test]
+fn a_command_that_must_be_alone_is_sent_again_alone() {
+    let (mut queue, inbox, lost) = (Queue::default(), Arc::default(), Arc::default());
+    let (cx, mut batch) = (Context::from_waker(Waker::noop()), Vec::new());
+    let push = |queue: &mut Queue, inbox: &Arc<Inbox>, bytes: &[u8], is_alone| {
+        queue.push(inbox, bytes, 1, Instant::now(), is_alone);
+    };
+    push(&mut queue, &lost, b"AAAA", true);
+    push(&mut queue, &inbox, b"BBBB", true);
+    push(&mut queue, &inbox, b"cccc", false);
+    queue.take(&mut batch, &cx).expect("a command");
+    queue.wrote(2);
+    assert_eq!(queue.lose(&batch).clients.len(), 1);
+    for expected in ["BBBB", "cccc"] {
+        batch.clear();
+        queue.take(&mut batch, &cx).expect("a command");
+        assert_eq!(String::from_utf8_lossy(&batch), expected);
+        queue.wrote(4);
+        queue.answered(1, None);
+    }
 }

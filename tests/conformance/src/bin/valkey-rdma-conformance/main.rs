@@ -6,11 +6,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use args::{Args, ClientArgs, Mode, ReportArgs, ServerArgs};
+use valkey_rdma_client::Endpoint;
 use valkey_rdma_conformance::client::Subject;
 use valkey_rdma_conformance::report::{self, Table};
-use valkey_rdma_conformance::server::{Login, Target, without_login};
+use valkey_rdma_conformance::server::{Login, Target};
 use valkey_rdma_conformance::{Case, Known, Record, client, server};
-use valkey_rdma_program::{Interrupt, ReservedFile, complain, parse, password_in_environment};
+use valkey_rdma_program::{Interrupt, ReservedFile, complain, parse, password_in_environment, shown};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -48,7 +49,14 @@ async fn test_server(args: &ServerArgs) -> Result<ExitCode, String> {
     let run = async |report: &mut dyn FnMut(&Record)| {
         server::run(cases.iter().copied(), &options, report).await.map(drop)
     };
-    test(&without_login(url), &cases, &known, &table, &args.report, run).await
+    test(&subject(url), &cases, &known, &table, &args.report, run).await
+}
+
+/// The server, as reports name it: its endpoint, with its options. [`Target`] accepts none that is secret.
+fn subject(url: &str) -> String {
+    let options = url.find('?').map_or("", |at| &url[at..]);
+    url.parse::<Endpoint>()
+        .map_or_else(|_| shown(url).into_owned(), |endpoint| format!("{endpoint}{options}"))
 }
 
 /// The user of `--user`, with the password in the environment.

@@ -22,7 +22,7 @@ async fn log_in(mut stream: Stream) -> Option<Stream> {
     if stream.read(&mut [0; 64]).await.expect("closed in good order") == 0 {
         return None;
     }
-    stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
+    stream.write_all(b"%1\r\n$5\r\nproto\r\n:3\r\n+OK\r\n+OK\r\n+PONG\r\n").await.expect("open");
     Some(stream)
 }
 
@@ -33,7 +33,7 @@ async fn the_emulated_device_connects_and_says_so() {
     let address = listener.local_addr();
     let server = tokio::spawn(async move {
         let mut stream = listener.accept().await.expect("a client");
-        stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
+        stream.write_all(b"%1\r\n$5\r\nproto\r\n:3\r\n+OK\r\n+OK\r\n+PONG\r\n").await.expect("open");
         let mut received = Vec::new();
         while !received.ends_with(b"*1\r\n$4\r\nPING\r\n") {
             stream.read_buf(&mut received).await.expect("open");
@@ -156,7 +156,7 @@ async fn attempts_at_one_server_do_not_wait_for_each_other() {
         }
         streams.push(listener.accept().await.expect("the fourth client"));
         for stream in &mut streams {
-            stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
+            stream.write_all(b"%1\r\n$5\r\nproto\r\n:3\r\n+OK\r\n+OK\r\n+PONG\r\n").await.expect("open");
         }
         streams
     };
@@ -208,12 +208,12 @@ async fn a_stream_of_the_transport_keeps_its_counters_and_the_configuration_appl
     let server = async {
         let mut stream = listener.accept().await.expect("a client");
         let mut received = Vec::new();
-        while !received.ends_with(concat!(env!("CARGO_PKG_VERSION"), "\r\n").as_bytes()) {
+        while !received.ends_with(SETINFO.as_bytes()) {
             stream.read_buf(&mut received).await.expect("open");
         }
         let received = received.escape_ascii().to_string();
         assert!(received.contains("SETNAME\\r\\n$4\\r\\nmine\\r"), "{received}");
-        stream.write_all(b"%0\r\n+OK\r\n+OK\r\n+OK\r\n").await.expect("open");
+        stream.write_all(b"%1\r\n$5\r\nproto\r\n:3\r\n+OK\r\n+OK\r\n+OK\r\n+PONG\r\n").await.expect("open");
         stream
     };
     let client = async {

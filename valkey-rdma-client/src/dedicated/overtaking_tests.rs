@@ -1,0 +1,100 @@
+//! Commands that end others, or are of use while others wait, do not wait behind them.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::*;
+use crate::config::Config;
+use crate::error::Fate;
+use crate::multiplexer::tests::{Door, Peer, pair};
+
+/// The encoded form of a command.
+fn wire(line: &str) -> String {
+    let words: Vec<_> = line.split(' ').collect();
+    let args: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    format!("*{}\r\n{args}", words.len())
+}
+
+fn start(client: &Client, line: &str) -> tokio::task::JoinHandle<Result<Value, Error>> {
+    let (client, command) = (client.clone(), Command::from_args(line.split(' ')));
+    tokio::spawn(async move { client.execute(command).await })
+}
+
+/// A script that runs on the shared connection, and the server's end of it.
+async fn running(config: &Config) -> (tokio::task::JoinHandle<Result<Value, Error>>, Client, Door, Peer) {
+    let (client, door, mut shared) = pair(config).await;
+    let script = start(&client, "EVAL loop 0");
+    shared.expect(&wire("EVAL loop 0")).await;
+    (script, client, door, shared)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_a_script_does_not_wait_behind_it() {
+    for line in ["SCRIPT KILL", "FUNCTION KILL", "FUNCTION STATS", "SHUTDOWN NOSAVE", "CLIENT UNPAUSE"] {
+        let (script, client, door, mut shared) = running(&Config::default()).await;
+        let mut own = door.admit();
+        let kill = start(&client, line);
+        own.greet().await;
+        own.expect(&wire(line)).await;
+        own.say(b"+OK\r\n").await;
+        assert!(kill.await.expect("no panic").expect(line).is_ok(), "{line}");
+        shared.say(b"-ERR Error running script: killed\r\n").await;
+        assert!(script.await.expect("no panic").is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_ended_one_script_waits_for_the_next() {
+    let (_script, client, door, _shared) = running(&Config::default()).await;
+    let mut own = door.admit();
+    for attempt in 0..3 {
+        let kill = start(&client, "SCRIPT KILL");
+        if attempt == 0 {
+            own.greet().await;
+        }
+        own.expect(&wire("SCRIPT KILL")).await;
+        own.say(b"+OK\r\n").await;
+        assert!(kill.await.expect("no panic").is_ok());
+    }
+    assert_eq!(door.tries(), 2, "the shared one, and one more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_a_script_has_the_limit_of_every_command() {
+    let config = Config::default().command_timeout(Duration::from_secs(3));
+    let (_script, client, door, _shared) = running(&config).await;
+    let mut own = door.admit();
+    let kill = start(&client, "SCRIPT KILL");
+    own.greet().await;
+    own.expect(&wire("SCRIPT KILL")).await;
+    let error = kill.await.expect("no panic").expect_err("no answer");
+    assert!(matches!(error, Error::TimedOut(_)) && error.fate() == Fate::MayHaveRun, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_pipeline_it_would_wait_and_is_refused() {
+    let (client, _door, _shared) = pair(&Config::default()).await;
+    for kill in [["SCRIPT", "KILL"], ["FUNCTION", "KILL"]] {
+        let refused = client.pipeline().command(["PING"]).command(kill).send().await.expect_err("refused");
+        assert!(matches!(&refused, Error::Refused(_)), "{refused}");
+        assert!(refused.to_string().contains("Client::command"), "{refused}");
+        let refused = client.transaction().command(kill).execute().await.expect_err("refused");
+        assert!(matches!(&refused, Error::Refused(_)), "{refused}");
+    }
+}
+
+/// It may be of use there: the program has several clients, or nothing runs.
+#[tokio::test(start_paused = true)]
+async fn over_the_only_stream_it_is_sent_with_the_others() {
+    let (ours, peer) = tokio::io::duplex(4096);
+    let mut peer = Peer(peer);
+    let endpoint = "valkey://test:1".parse().expect("a good URL");
+    let (client, ()) = tokio::join!(Client::from_stream(ours, &endpoint), peer.greet());
+    let client = client.expect("connected");
+    let kill = start(&client, "SCRIPT KILL");
+    peer.expect(&wire("SCRIPT KILL")).await;
+    peer.say(b"-NOTBUSY No scripts in execution right now.\r\n").await;
+    let outcome = timeout(Duration::from_secs(60), kill).await.expect("answered").expect("no panic");
+    assert!(outcome.expect_err("nothing runs").server().is_some());
+}

@@ -1,0 +1,197 @@
+//! [`Joined`]: one reply, in the shape of a single server's, from the replies of several nodes.
+//!
+//! The library lists some of these replies by node. Local clients believe that they talk to one server.
+
+mod latency;
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use valkey_rdma_client::cluster::Route;
+use valkey_rdma_client::{ClusterClient, Command, Error, Value};
+use valkey_rdma_resp::{integer, words};
+
+use crate::class::is;
+
+/// How the replies of several nodes become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Joined {
+    /// One row for each event: its newest spike, and the highest of all.
+    Events,
+    /// The samples of all nodes, oldest first.
+    Samples,
+    /// The distribution of each command over all nodes.
+    Histograms,
+    /// The texts of all nodes, each below its node's address; one text if all say the same.
+    Texts,
+    /// The reply of the node where a function or script runs, or of any.
+    Running,
+    /// One of those that are not null.
+    Any,
+    /// The rows of all nodes, newest first, up to this many.
+    Newest(usize),
+    /// Each item once.
+    Distinct,
+    /// Pairs of name and number, added by name.
+    Counts,
+    /// The sum of numbers.
+    Sum,
+}
+
+impl Joined {
+    /// How the replies to this command are joined, if not as the library does.
+    pub(super) fn of(command: &[u8]) -> Option<Self> {
+        let mut words = words(command);
+        let name = words.next()?;
+        if is(name, "RANDOMKEY") {
+            return Some(Self::Any);
+        }
+        let container = CONTAINERS.into_iter().find(|container| is(name, container))?;
+        let sub = words.next()?.to_ascii_uppercase();
+        Some(match (container, &sub[..]) {
+            ("LATENCY", b"LATEST") => Self::Events,
+            ("LATENCY", b"HISTORY") => Self::Samples,
+            ("LATENCY", b"HISTOGRAM") => Self::Histograms,
+            ("LATENCY", b"DOCTOR" | b"GRAPH") | ("MEMORY", b"DOCTOR" | b"MALLOC-STATS") => Self::Texts,
+            ("FUNCTION", b"STATS") => Self::Running,
+            ("SLOWLOG" | "COMMANDLOG", b"GET") => {
+                let count = words.next().map_or(Some(SLOWLOG_ROWS), integer::parse);
+                // -1: all.
+                Self::Newest(count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX))
+            }
+            ("PUBSUB", b"CHANNELS" | b"SHARDCHANNELS") => Self::Distinct,
+            ("PUBSUB", b"NUMSUB" | b"SHARDNUMSUB") => Self::Counts,
+            ("PUBSUB", b"NUMPAT") => Self::Sum,
+            _ => return None,
+        })
+    }
+
+    /// Asks the nodes, and joins their replies.
+    pub(super) async fn ask(self, client: &ClusterClient, command: Command) -> Result<Value, Error> {
+        let command = command.idempotent();
+        let replies = match self {
+            // The library sends these to one node, which knows its own subscribers only.
+            Self::Distinct | Self::Counts | Self::Sum => client.execute_on(Route::AllNodes, command).await?,
+            _ => client.execute(command).await?,
+        };
+        Ok(self.join(replies))
+    }
+
+    /// `replies`: a map from node to reply, or the rows of all nodes in one array. Anything else stays unchanged.
+    fn join(self, replies: Value) -> Value {
+        match (self, replies) {
+            (Self::Newest(most), Value::Array(mut rows)) => {
+                rows.sort_by_key(|row| std::cmp::Reverse(at(row, 1)));
+                rows.truncate(most);
+                Value::Array(rows)
+            }
+            (Self::Distinct, Value::Array(items)) => {
+                let mut seen = HashSet::new();
+                let is_new = |item: &Value| seen.insert(item.as_bytes().map(Bytes::copy_from_slice));
+                Value::Array(items.into_iter().filter(is_new).collect())
+            }
+            (Self::Counts, Value::Array(items)) => added(items),
+            (_, Value::Map(nodes)) => self.join_nodes(nodes),
+            (_, other) => other,
+        }
+    }
+
+    fn join_nodes(self, nodes: Vec<(Value, Value)>) -> Value {
+        if self == Self::Texts {
+            return texts(nodes);
+        }
+        let mut replies: Vec<_> = nodes.into_iter().map(|(_, reply)| reply).collect();
+        match self {
+            Self::Events => latency::events(rows(replies)),
+            Self::Samples => latency::samples(rows(replies)),
+            Self::Histograms => latency::histograms(replies),
+            Self::Sum => Value::Int(replies.iter().filter_map(Value::as_int).sum()),
+            Self::Running => {
+                let running = replies.iter().position(is_running).unwrap_or(0);
+                if replies.is_empty() { Value::Nil } else { replies.swap_remove(running) }
+            }
+            _ => {
+                replies.retain(|reply| !reply.is_nil());
+                match replies.len() {
+                    0 => Value::Nil,
+                    len => replies.swap_remove(fastrand::usize(..len)),
+                }
+            }
+        }
+    }
+}
+
+/// Names and values of a map, which RESP2 sends as an array.
+fn pairs(value: Value) -> Vec<(Value, Value)> {
+    match value {
+        Value::Map(pairs) => pairs,
+        Value::Array(items) => {
+            let mut items = items.into_iter();
+            std::iter::from_fn(|| items.next().zip(items.next())).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The rows of all replies.
+fn rows(replies: Vec<Value>) -> Vec<Value> {
+    let rows = replies.into_iter().flat_map(|reply| match reply {
+        Value::Array(rows) => rows,
+        other => vec![other],
+    });
+    rows.collect()
+}
+
+/// A number of a row.
+fn at(row: &Value, field: usize) -> i64 {
+    row.as_slice().and_then(|fields| fields.get(field)?.as_int()).unwrap_or(0)
+}
+
+/// Whether a reply to FUNCTION STATS names a script that runs.
+fn is_running(stats: &Value) -> bool {
+    pairs(stats.clone())
+        .iter()
+        .any(|(name, value)| name.as_str() == Some("running_script") && !value.is_nil())
+}
+
+/// Texts for people. Those of the nodes that differ follow their addresses.
+fn texts(nodes: Vec<(Value, Value)>) -> Value {
+    let Some((_, first)) = nodes.first() else { return Value::Nil };
+    if nodes.iter().all(|(_, text)| text == first) {
+        return first.clone();
+    }
+    let format = match first {
+        Value::Verbatim { format, .. } => Some(*format),
+        _ => None,
+    };
+    let mut all = Vec::new();
+    for (node, text) in &nodes {
+        let (node, text) = (node.as_bytes().unwrap_or_default(), text.as_bytes().unwrap_or_default());
+        all.extend_from_slice(&[node, b":\n", text.trim_ascii_end(), b"\n\n"].concat());
+    }
+    let text = Bytes::from(all);
+    match format {
+        Some(format) => Value::Verbatim { format, text },
+        None => Value::Bulk(text),
+    }
+}
+
+/// Names and numbers, each name once and in the order of the first node.
+fn added(items: Vec<Value>) -> Value {
+    let mut sums: Vec<(Value, i64)> = Vec::new();
+    for (name, count) in pairs(Value::Array(items)) {
+        let count = count.as_int().unwrap_or(0);
+        match sums.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += count,
+            None => sums.push((name, count)),
+        }
+    }
+    Value::Array(sums.into_iter().flat_map(|(name, sum)| [name, Value::Int(sum)]).collect())
+}
+
+const CONTAINERS: [&str; 6] = ["PUBSUB", "LATENCY", "SLOWLOG", "COMMANDLOG", "MEMORY", "FUNCTION"];
+/// How many rows SLOWLOG GET returns without a number.
+const SLOWLOG_ROWS: i64 = 10;
+
+#[cfg(test)]
+mod tests;

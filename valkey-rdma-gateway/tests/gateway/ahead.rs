@@ -1,0 +1,123 @@
+//! Clients that send all of a pipeline before they read its first reply, as most client libraries do: they have all replies, or are closed.
+
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+use valkey_rdma_gateway::{Limits, Share};
+use valkey_rdma_mock::{Mock, MockCluster};
+
+use crate::support::{Client, PATIENCE, Running, cluster_config, config, encode, mock_with, start, text};
+
+/// Replies of more than this may not wait.
+const UNREAD: usize = 2 << 20;
+/// Of each value.
+const LONG: usize = 10_000;
+
+fn limits() -> Limits {
+    let mut limits = Limits::default();
+    (limits.unread_bytes, limits.commands_in_flight) = (UNREAD, 64);
+    limits
+}
+
+/// Sends a number of commands like `unit`, and then reads as many replies, each of which ends with `expected`. Neither the commands nor
+/// the replies fit into the buffers of the sockets.
+async fn sends_all_first(client: &mut Client, unit: &[u8], replies: usize, expected: &str) {
+    let count = 20_000_000 / unit.len().max(LONG);
+    client.send(unit.repeat(count)).await;
+    for number in 0..count * replies {
+        let reply = text(&client.reply().await);
+        let is_last = (number + 1) % replies == 0;
+        assert!(!is_last || reply.ends_with(expected), "{number}: {}", &reply[..reply.len().min(100)]);
+    }
+    assert_eq!(client.say("GET none").await, "(nil)");
+}
+
+/// One of each kind of pipeline.
+async fn all_kinds(gateway: &Running) {
+    let value = "v".repeat(LONG);
+    let [set, swap, get] =
+        [&["SET", "k", &value][..], &["SET", "k", &value, "GET"], &["GET", "k"]].map(encode);
+    let echo = encode(["ECHO", &value]);
+    let mut client = gateway.client().await;
+    client.send(&set).await;
+    client.reply().await;
+    for (unit, replies) in [(swap.clone(), 1), (echo, 1), ([swap, get].concat(), 2)] {
+        sends_all_first(&mut client, &unit, replies, &value).await;
+    }
+}
+
+#[tokio::test]
+async fn a_pipeline_that_is_sent_before_it_is_read_is_answered_g5() {
+    let (_server, rdma, tcp) = mock_with(Mock::new()).await;
+    for url in [&rdma, &tcp] {
+        for share in [Share::Auto, Share::Always, Share::Never] {
+            all_kinds(&start(&config(url, share, limits())).await).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pipeline_that_is_sent_before_it_is_read_is_answered_by_a_cluster_g5() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    all_kinds(&start(&cluster_config(mocks.urls(), limits())).await).await;
+}
+
+/// On a private connection, the server keeps the replies.
+#[tokio::test]
+async fn a_client_with_state_may_send_all_first_too_g5() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let gateway = start(&config(&url, Share::Auto, limits())).await;
+    let value = "v".repeat(LONG);
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("WATCH other").await, "OK");
+    sends_all_first(&mut client, &encode(["SET", "k", &value, "GET"]), 1, "").await;
+    let unit = [encode(["MULTI"]), encode(["ECHO", &value]), encode(["EXEC"])].concat();
+    let mut client = gateway.client().await;
+    sends_all_first(&mut client, &unit, 3, &format!("{value}]")).await;
+    // Each of them is longer than a shared connection takes.
+    let value = "v".repeat(100_000);
+    let mut client = gateway.client().await;
+    sends_all_first(&mut client, &encode(["ECHO", &value]), 1, &value).await;
+    let mut client = gateway.client().await;
+    client.hello3("").await;
+    assert_eq!(client.say("SUBSCRIBE c").await, "[subscribe c :1]");
+    sends_all_first(&mut client, &encode(["ECHO", &value]), 1, &value).await;
+}
+
+/// The gateway keeps these replies, and they are not counted with those of all clients: there may be less of them.
+#[tokio::test]
+async fn a_transaction_of_a_cluster_may_be_sent_before_it_is_read_g5() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let mut limits = limits();
+    limits.unread_bytes = 64 << 20;
+    let gateway = start(&cluster_config(mocks.urls(), limits)).await;
+    let value = "v".repeat(LONG);
+    let unit = [encode(["MULTI"]), encode(["SET", "k", &value, "GET"]), encode(["EXEC"])].concat();
+    let mut client = gateway.client().await;
+    sends_all_first(&mut client, &unit, 3, "]").await;
+    let mut client = gateway.client().await;
+    client.hello3("").await;
+    assert_eq!(client.say("SUBSCRIBE c").await, "[subscribe c :1]");
+    sends_all_first(&mut client, &encode(["ECHO", &value]), 1, &value).await;
+}
+
+/// It does not wait for ever, and the gateway keeps its replies for a limited time.
+#[tokio::test]
+async fn a_client_that_never_reads_is_closed_in_front_of_a_cluster_g5() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let mut limits = limits();
+    limits.slow_reader_ms = 100;
+    let gateway = start(&cluster_config(mocks.urls(), limits)).await;
+    let value = "v".repeat(LONG);
+    let swaps = encode(["SET", "k", &value, "GET"]).repeat(200);
+    let transactions = [&encode(["MULTI"])[..], &swaps, &encode(["EXEC"])].concat().repeat(5);
+    for (number, bytes) in [(1, swaps.repeat(3)), (2, transactions)] {
+        let mut client = gateway.client().await;
+        assert_eq!(client.say(&format!("SET k {value}")).await, "OK");
+        let _closed = client.stream_send(&bytes).await;
+        gateway.until("gateway_clients_slow", |count| count == number).await;
+        let mut rest = Vec::new();
+        // It ends, with an error or not.
+        let _ = timeout(PATIENCE, client.stream.read_to_end(&mut rest)).await.expect("in time");
+    }
+    assert_eq!(gateway.client().await.say("GET none").await, "(nil)");
+}
