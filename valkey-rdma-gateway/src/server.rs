@@ -257,8 +257,9 @@ impl Server {
         let dialed = dialer.dial().await;
         let mut stream = dialed.map_err(|error| OpenError::Unreachable(format!("{error:#}")))?;
         let id = if *key == Key::Checker {
-            // It does not log in. So that its replies are in step, it asks something, unless that is what it is for.
-            if !asks {
+            // It does not log in. So that its replies are in step, it asks something, unless that is what it is for, or its client's bytes are
+            // passed on without a look at them.
+            if !asks && name.is_some() {
                 self.unready(dialer.endpoint(), &mut stream).await?;
             }
             0
