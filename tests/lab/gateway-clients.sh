@@ -3,8 +3,7 @@
 # ioredis and iovalkey, hiredis, libvalkey and redis-rs. On the host the gateway reaches the server over TCP; inside the lab, over RDMA. On the
 # host also valkey-glide (Python with asyncio and with threads, Node.js), node-redis, php-redis, ruby-redis, Perl's Redis, lua-redis, and what consoles
 # and exporters ask (redis-cli, prometheus-redis-exporter): what lies between them and the gateway is the same in both places. There too, workers
-# of Celery, RQ, huey, Bull, BullMQ and Sidekiq have to survive restarts of the server, directly and through the gateway. The programs are in
-# gateway-clients/.
+# of Celery, RQ, huey, Bull, BullMQ and Sidekiq have to survive restarts of the server. The programs are in gateway-clients/.
 #
 # usage: tests/lab/gateway-clients.sh LAB             on the host; fetches the clients into LAB/clients
 #        tests/lab/gateway-clients.sh LAB fetch       on the host; does no more than that
@@ -22,7 +21,7 @@ here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
 . "$here/packages.sh"
 bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/quick}")
-[ $# -eq 1 ] || [ "${2:-}" = fetch ] || { sed -n '2,20s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || [ "${2:-}" = fetch ] || { sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lab=$(readlink -f "$1")
 server=$lab/valkey/9.1
 clients=$lab/clients

@@ -326,8 +326,8 @@ impl Server {
                 return Err(OpenError::Unreachable(text));
             }
         }
-        let mut answered = returns.iter().zip(&replies);
-        let pong = answered.find_map(|(returns, reply)| (*returns == Returns::Pong).then_some(reply));
+        let pong =
+            returns.iter().position(|returns| *returns == Returns::Pong).and_then(|at| replies.get(at));
         if let (Some(pong), Some(_)) = (pong, name) {
             self.until_loaded(endpoint, stream, pong.clone()).await?;
         }
@@ -377,6 +377,7 @@ impl Server {
         }
         // Old servers or strict users may refuse the rest.
         say(&[b"CLIENT", b"SETNAME", name.unwrap_or_default().as_bytes()], Returns::Name);
+        say(&[b"PING"], Returns::Pong);
         if asks_role {
             say(&[b"ROLE"], Returns::Role);
         }

@@ -229,9 +229,8 @@ async fn commands_wait_until_the_server_has_read_its_data() {
     for line in ["INCR k", "WATCH k"] {
         let mut connection = server.accept_raw().await;
         let name = if line == "WATCH k" { "" } else { "valkey-rdma-gateway" };
-        let login =
-            [encode(["CLIENT", "SETNAME", name]), encode(["PING"]), encode(["CLIENT", "ID"])].concat();
-        expect(&mut connection, &login).await;
+        let set_name = encode(["CLIENT", "SETNAME", name]);
+        expect(&mut connection, &[set_name, encode(["PING"]), encode(["CLIENT", "ID"])].concat()).await;
         connection.write_all(&[b"+OK\r\n", &loading[..], b":7\r\n"].concat()).await.unwrap();
         // It asks again on the same connection, because each one that ends costs the server memory.
         for _ in 0..2 {

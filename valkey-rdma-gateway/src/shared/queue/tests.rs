@@ -185,14 +185,14 @@ fn a_command_that_must_be_alone_has_none_beside_it() {
 
 #[test]
 fn a_command_that_must_be_alone_is_sent_again_alone() {
-    let mut queue = Queue::default();
+    let (mut queue, inbox, lost) = (Queue::default(), Arc::default(), Arc::default());
     let (cx, mut batch) = (Context::from_waker(Waker::noop()), Vec::new());
-    let push = |queue: &mut Queue, bytes: &[u8], is_alone| {
-        queue.push(&Arc::default(), bytes, 1, Instant::now(), is_alone);
+    let push = |queue: &mut Queue, inbox: &Arc<Inbox>, bytes: &[u8], is_alone| {
+        queue.push(inbox, bytes, 1, Instant::now(), is_alone);
     };
-    push(&mut queue, b"AAAA", true);
-    push(&mut queue, b"BBBB", true);
-    push(&mut queue, b"cccc", false);
+    push(&mut queue, &lost, b"AAAA", true);
+    push(&mut queue, &inbox, b"BBBB", true);
+    push(&mut queue, &inbox, b"cccc", false);
     queue.take(&mut batch, &cx).expect("a command");
     queue.wrote(2);
     assert_eq!(queue.lose(&batch).clients.len(), 1);
