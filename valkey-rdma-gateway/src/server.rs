@@ -381,7 +381,6 @@ impl Server {
         if asks_role {
             say(&[b"ROLE"], Returns::Role);
         }
-        say(&[b"PING"], Returns::Pong);
         // At the end: nothing else returns an integer, so this reply shows that the others were in step.
         say(&[b"CLIENT", b"ID"], Returns::Id);
         (commands, returns)
