@@ -19,7 +19,7 @@ async fn a_client_whose_command_may_have_run_is_closed_and_others_are_served() {
         // Scripts and logins have connections of their own.
         match line.split(' ').next() {
             Some("EVAL") => connections.push(server.accept().await),
-            Some("AUTH") => connections.push(server.accept_raw().await),
+            Some("AUTH") => connections.push(server.accept_checker().await),
             _ => {}
         }
         let mut connection = connections.pop().unwrap();

@@ -34,7 +34,7 @@ async fn hello_says_what_the_nodes_are() {
 async fn a_command_that_no_node_knows_has_one_answer() {
     let (mocks, gateway) = cluster().await;
     let mut client = gateway.client().await;
-    let answer = client.say("NOSUCH k").await;
+    let answer = client.say("NOSUCH k").await.trim_end().to_owned();
     assert!(answer.starts_with("-ERR unknown command"), "{answer}");
     let one_node = client.say("BGSAVE").await;
     assert_eq!(client.say("MULTI").await, "OK");

@@ -25,6 +25,14 @@ impl Scripted {
         timeout(PATIENCE, self.listener.accept()).await.expect("in time").unwrap().0
     }
 
+    /// The gateway's next connection, which checks logins and does not log in itself.
+    pub(crate) async fn accept_checker(&self) -> TcpStream {
+        let mut stream = self.accept_raw().await;
+        expect(&mut stream, &encode(["PING"])).await;
+        stream.write_all(b"+PONG\r\n").await.unwrap();
+        stream
+    }
+
     /// The gateway's next shared connection, logged in.
     pub(crate) async fn accept(&self) -> TcpStream {
         self.accept_as("valkey-rdma-gateway", 7).await
