@@ -51,7 +51,7 @@ fn a_password_is_not_repeated() {
     assert!(!err.contains("secret"), "{err}");
     for command in ["check", "listen"] {
         let (.., err) = run(&[command, "rdma://u:secret@h:1"]);
-        assert!(!err.contains("secret") && err.contains("use --url"), "{err}");
+        assert!(!err.contains("secret") && err.contains("is for --url"), "{err}");
     }
 }
 
