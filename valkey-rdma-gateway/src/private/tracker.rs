@@ -3,22 +3,21 @@
 //! It knows when the client may go back to the shared connection: when no reply is missing, and no state is left. Where it cannot know,
 //! the client stays until RESET: that is never wrong.
 
+mod expected;
 mod subscriptions;
-
-use std::collections::VecDeque;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use valkey_rdma_resp::{Protocol, integer, words};
 
+pub(crate) use self::expected::Event;
+use self::expected::{Expect, Expected, Flag};
 use self::subscriptions::{Heard, Subscriptions};
-use crate::class::{Class, Kind, Local, State, is};
+use crate::class::{Class, Local, State, is};
 use crate::hello;
-use crate::identity::Login;
 
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
-    expected: VecDeque<Expect>,
+    expected: Expected,
     /// MULTI was sent, and neither EXEC nor DISCARD after it.
     queueing: bool,
     multi: bool,
@@ -39,56 +38,6 @@ pub(crate) struct Tracker {
     events: Vec<Event>,
     /// The server's refusal of the command before WAIT: see [`Tracker::sent_before_wait`].
     refusal: Option<Bytes>,
-}
-
-/// The reply that a command will have.
-#[derive(Debug)]
-enum Expect {
-    Any,
-    /// It may take for ever.
-    Blocking,
-    /// A command of the gateway: the client gets no reply.
-    Ours,
-    /// It contains the number of a client.
-    Numbered,
-    BeforeWait,
-    /// WAIT, if the command before it has succeeded.
-    Wait,
-    Multi,
-    Exec,
-    Discard,
-    Watch,
-    Unwatch,
-    Flag(Flag, bool),
-    /// This number of confirmations.
-    Subscribe(usize),
-    /// This number of confirmations; without one, a confirmation of each subscription.
-    Unsubscribe(Kind, Option<usize>),
-    Change(Event),
-    Hello(Option<Protocol>, hello::Options),
-}
-
-impl Expect {
-    fn blocks(&self) -> bool {
-        matches!(self, Self::Blocking | Self::Wait)
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Flag {
-    Tracking,
-    NoEvict,
-    NoTouch,
-}
-
-/// A change of the client's identity.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    Database(u32),
-    Login(Arc<Login>),
-    Name(Vec<u8>),
-    Protocol(Protocol),
-    Reset,
 }
 
 /// What becomes of a frame.
@@ -162,17 +111,17 @@ impl Tracker {
             Class::Ordinary if is_about_redirection(command) => Expect::Numbered,
             Class::Ordinary | Class::Script | Class::Local(_) | Class::State(State::ReplyOn) => Expect::Any,
         };
-        self.expected.push_back(expect);
+        self.expected.push(expect);
     }
 
     /// Notes a command of the gateway.
     pub(super) fn sent_ours(&mut self) {
-        self.expected.push_back(Expect::Ours);
+        self.expected.push(Expect::Ours);
     }
 
     /// Notes a command of the gateway without which the WAIT that follows has no meaning.
     pub(super) fn sent_before_wait(&mut self) {
-        self.expected.push_back(Expect::BeforeWait);
+        self.expected.push(Expect::BeforeWait);
     }
 
     /// Whether commands are queued for a transaction, or their replies are not counted.
@@ -201,7 +150,7 @@ impl Tracker {
         }
         let failed = frame.first() == Some(&b'-');
         let ok = frame == b"+OK\r\n";
-        match self.expected.pop_front() {
+        match self.expected.pop() {
             Some(Expect::Ours) => return Fate::Drop,
             Some(Expect::Numbered) => return Fate::Renumber,
             Some(Expect::BeforeWait) => {
@@ -278,13 +227,13 @@ impl Tracker {
             _ => false,
         };
         if confirmed {
-            self.expected.pop_front();
+            self.expected.pop();
         }
         true
     }
 
     pub(super) fn unanswered(&self) -> usize {
-        self.expected.iter().filter(|expect| !matches!(expect, Expect::Ours | Expect::BeforeWait)).count()
+        self.expected.of_client()
     }
 
     pub(super) fn is_plain(&self) -> bool {
@@ -298,7 +247,7 @@ impl Tracker {
 
     /// Whether the server owes a reply that may take for ever.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.expected.iter().any(Expect::blocks)
+        self.expected.any_blocks()
     }
 
     /// Whether it is the next one.

@@ -169,17 +169,17 @@ impl Session {
             let more = self.slow_reader.poll_more(cx, self.out.remaining());
             let sends_ahead = more.is_ready() && self.slow_reader.sends_ahead();
             let most = self.most_unanswered(sends_ahead);
-            // Nothing more is taken from it then, so that it must read.
-            let unread = if sends_ahead && private.unanswered() >= most { usize::MAX } else { 0 };
-            if self.slow_reader.poll_too_slow(cx, unread, &self.core.limits()).is_ready() {
-                return Poll::Ready(PrivateStep::End(End::TooSlow));
-            }
             let more = match self.pass_commands(private, most, found.stop) {
                 Ok(more) => more,
                 // Earlier replies come before the error.
                 Err(PrivateStep::Broken(_)) if private.owed() > 0 => false,
                 Err(step) => return Poll::Ready(step),
             };
+            // Nothing more is taken from it then, so that it must read. It may be so since just now, and nothing else would wake this task.
+            let unread = if sends_ahead && private.unanswered() >= most { usize::MAX } else { 0 };
+            if self.slow_reader.poll_too_slow(cx, unread, &self.core.limits()).is_ready() {
+                return Poll::Ready(PrivateStep::End(End::TooSlow));
+            }
             // What a client that has gone has not sent will not come, nor a reply to it.
             let unanswered = if self.eof && more { private.owed() } else { private.unanswered() };
             let is_raw = private.tracker.is_raw();

@@ -115,9 +115,10 @@ impl Queue {
         let commands = self.slots.range(begin..end).map(|slot| slot.counted() as usize).sum();
         let queued = self.slots.get(begin).map_or_else(Instant::now, |slot| slot.queued);
         let len = self.slots.get(end).map_or(self.bytes.len() as u64, |slot| slot.begin - self.taken);
-        let rest = self.bytes.split_off(usize::try_from(len).unwrap_or(usize::MAX));
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        // The empty batch has memory that is used again.
         std::mem::swap(&mut self.bytes, batch);
-        self.bytes = rest;
+        self.bytes.extend(batch.drain(len..));
         self.taken += batch.len() as u64;
         Some((queued, commands))
     }

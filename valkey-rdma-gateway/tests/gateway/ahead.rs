@@ -121,3 +121,19 @@ async fn a_client_that_never_reads_is_closed_in_front_of_a_cluster_g5() {
     }
     assert_eq!(gateway.client().await.say("GET none").await, "(nil)");
 }
+
+/// The server would keep the replies, but the gateway has to know which ones are missing.
+#[tokio::test]
+async fn a_client_with_state_that_never_reads_is_closed_g5() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let mut limits = limits();
+    limits.slow_reader_ms = 100;
+    let gateway = start(&config(&url, Share::Auto, limits)).await;
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("WATCH other").await, "OK");
+    client.send(encode(["ECHO", &"v".repeat(LONG)]).repeat(2000)).await;
+    // More than may be sent ahead. Nothing comes from either side when the last of them has gone to the server.
+    let _closed = client.stream_send(&encode(["PING"]).repeat(1_100_000)).await;
+    gateway.until("gateway_clients_slow", |count| count == 1).await;
+    assert_eq!(gateway.client().await.say("GET none").await, "(nil)");
+}

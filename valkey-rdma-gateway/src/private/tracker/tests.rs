@@ -129,3 +129,33 @@ fn changes_are_reported_when_the_server_confirms_them() {
         assert_eq!((tracker.received(first, true), tracker.received(b":1\r\n", true)), (Fate::Drop, fate));
     }
 }
+
+/// A client may send a million commands before it reads a reply, and all clients wait while its task counts.
+#[test]
+fn a_million_commands_without_a_reply_are_counted_at_once_g3() {
+    let started = std::time::Instant::now();
+    let (mut tracker, watch, get) = (Tracker::default(), encode(["WATCH", "k"]), encode(["GET", "k"]));
+    tracker.sent(Class::of(&watch), &watch);
+    for sent in 1..1 << 20 {
+        assert_eq!((tracker.unanswered(), tracker.is_blocked()), (sent, false));
+        tracker.sent(Class::of(&get), &get);
+        assert!(started.elapsed().as_secs() < 60, "after {sent} commands");
+    }
+}
+
+#[test]
+fn commands_of_the_gateway_and_those_that_block_are_told_apart() {
+    let mut tracker = Tracker::default();
+    tracker.sent_ours();
+    tracker.sent_before_wait();
+    assert_eq!((tracker.unanswered(), tracker.is_blocked()), (0, false));
+    for line in ["WAIT 1 0", "GET k"] {
+        let command = encode(line.split(' '));
+        tracker.sent(Class::of(&command), &command);
+    }
+    assert_eq!((tracker.unanswered(), tracker.is_blocked(), tracker.blocks_now()), (2, true, false));
+    for (reply, left) in [("+OK\r\n", 2), (":0\r\n", 2), (":1\r\n", 1), ("$-1\r\n", 0)] {
+        tracker.received(reply.as_bytes(), true);
+        assert_eq!((tracker.unanswered(), tracker.is_blocked()), (left, left == 2), "{reply}");
+    }
+}

@@ -204,3 +204,17 @@ fn a_command_that_must_be_alone_is_sent_again_alone() {
         queue.answered(1, None);
     }
 }
+
+#[test]
+fn the_memory_of_batches_is_used_again() {
+    let (mut queue, inbox, mut batch) = (Queue::default(), Arc::new(Inbox::default()), Vec::new());
+    let cx = Context::from_waker(Waker::noop());
+    for _ in 0..10 {
+        inbox.expect(1);
+        queue.push(&inbox, &encode(["GET", "k"]), 1, Instant::now(), false);
+        queue.take(&mut batch, &cx).unwrap();
+        queue.wrote(batch.len());
+        queue.answered(1, None);
+    }
+    assert!(queue.bytes.capacity() > 0);
+}
