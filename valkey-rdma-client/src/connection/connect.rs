@@ -6,7 +6,6 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,8 +32,6 @@ pub(crate) struct Connector {
     pub(crate) registry: Arc<ConnectionRegistry>,
     source: Source,
     pub(super) device_connects: DeviceConnects,
-    /// True once a login succeeded only without the commands that it does not need.
-    pub(super) logs_in_plainly: AtomicBool,
     /// Sent to when a connection was made: all that wait for the server try at once.
     pub(crate) reached: watch::Sender<()>,
     /// Connectors to the addresses that a [`Locator`] has found: those in use, those with outstanding connects, and the last one.
@@ -63,7 +60,6 @@ impl Connector {
             registry: Arc::default(),
             source: Source::Endpoint,
             device_connects: DeviceConnects::default(),
-            logs_in_plainly: AtomicBool::new(false),
             reached: watch::Sender::default(),
             by_address: Mutex::default(),
         }
@@ -129,10 +125,10 @@ impl Connector {
     pub(super) async fn connect_or_fall_back(&self, login: Login) -> Result<RawConnection, ConnectError> {
         let deadline = ConnectDeadline::of(&self.endpoint);
         let transport = self.endpoint.transport();
-        let raw = match self.establish_with_proxies(transport, login, &deadline).await {
+        let raw = match self.establish_past_proxies(transport, login, &deadline).await {
             Err(cause) if self.may_fall_back() && worth_a_fallback(&cause) => {
                 warn!(peer = %self.endpoint.authority(), %cause, "no connection over {transport}, falling back to tcp");
-                match self.establish(Transport::Tcp, login, &deadline).await {
+                match self.establish_past_proxies(Transport::Tcp, login, &deadline).await {
                     Ok(mut raw) => {
                         Arc::make_mut(&mut raw.info).fallback = Some(cause.to_string());
                         Ok(raw)
@@ -147,29 +143,27 @@ impl Connector {
 
     /// As [`establish`](Self::establish). Some proxies close a connection at a command that they do not know, such as CLIENT SETINFO: a
     /// second attempt leaves out what a login does not need. Such proxies speak RESP2 over TCP.
-    async fn establish_with_proxies(
+    async fn establish_past_proxies(
         &self,
         transport: Transport,
         login: Login,
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
         let first = self.establish(transport, login, deadline).await;
+        let Login::For(purpose) = login else { return first };
+        let may_be_proxy = transport == Transport::Tcp && self.endpoint.protocol() == Protocol::Resp2;
         let is_closed = |cause: &LostCause| matches!(cause, LostCause::PeerClosed | LostCause::Io(_));
         match &first {
-            Err(ConnectCause::Lost(cause))
-                if is_closed(cause)
-                    && transport == Transport::Tcp
-                    && self.endpoint.protocol() == Protocol::Resp2
-                    && !self.logs_in_plainly.swap(true, Ordering::Relaxed) => {}
+            Err(ConnectCause::Lost(cause)) if may_be_proxy && is_closed(cause) => {}
             _ => return first,
         }
-        let second = self.establish(transport, login, deadline).await;
-        if second.is_err() {
-            self.logs_in_plainly.store(false, Ordering::Relaxed);
-            return first;
+        match self.establish(transport, Login::Plain(purpose), deadline).await {
+            Ok(raw) => {
+                debug!(peer = %self.endpoint.authority(), "logged in without CLIENT SETINFO, at which it closes connections");
+                Ok(raw)
+            }
+            Err(_) => first,
         }
-        debug!(peer = %self.endpoint.authority(), "logged in without CLIENT SETINFO, at which it closes connections");
-        second
     }
 
     /// True if the endpoint allows TCP, and says how to connect.
@@ -195,7 +189,7 @@ impl Connector {
                 None => return Err(self.failure(ConnectCause::OnlyOneStream)),
             },
         };
-        self.set_up(raw, Purpose::Shared, &deadline).await.map_err(|cause| self.failure(cause))
+        self.set_up(raw, Purpose::Shared, false, &deadline).await.map_err(|cause| self.failure(cause))
     }
 
     async fn establish(
@@ -238,7 +232,8 @@ impl Connector {
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
         match login {
-            Login::For(purpose) => self.set_up(raw, purpose, deadline).await,
+            Login::For(purpose) => self.set_up(raw, purpose, false, deadline).await,
+            Login::Plain(purpose) => self.set_up(raw, purpose, true, deadline).await,
             Login::LeftToCaller => Ok(raw),
         }
     }
@@ -321,6 +316,8 @@ impl Connector {
 #[derive(Clone, Copy)]
 pub(super) enum Login {
     For(Purpose),
+    /// As `For`, without what only some servers know.
+    Plain(Purpose),
     LeftToCaller,
 }
 

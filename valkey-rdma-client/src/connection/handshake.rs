@@ -1,7 +1,6 @@
 //! The handshake: login, database, name and tracking, in one exchange.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::time::timeout_at;
 use tracing::debug;
@@ -18,14 +17,15 @@ use crate::stats::Purpose;
 impl Connector {
     /// Applies the settings of endpoint and config to a connection. All commands are sent in one write. The first
     /// refusal that matters is the failure, even if the server closes the connection after it. So is a reply that is not what its
-    /// command returns: the replies to callers would be out of step too.
+    /// command returns: the replies to callers would be out of step too. A plain login leaves out what only some servers know.
     pub(super) async fn set_up(
         &self,
         mut raw: RawConnection,
         purpose: Purpose,
+        is_plain: bool,
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
-        let (commands, steps): (Vec<_>, Vec<_>) = self.steps(purpose).unzip();
+        let (commands, steps): (Vec<_>, Vec<_>) = self.steps(purpose, is_plain).unzip();
         let names: Vec<_> = commands.iter().map(|command| command.kept_name().to_string()).collect();
         let mut replies = Vec::with_capacity(commands.len());
         let outcome = timeout_at(deadline.at, raw.exchange_into(&commands, &mut replies)).await;
@@ -81,7 +81,7 @@ impl Connector {
     }
 
     /// The handshake, in order.
-    fn steps(&self, purpose: Purpose) -> impl Iterator<Item = (Command, Step)> {
+    fn steps(&self, purpose: Purpose, is_plain: bool) -> impl Iterator<Item = (Command, Step)> {
         let endpoint = &self.endpoint;
         let login = login(endpoint);
         let login_step = match endpoint.protocol() {
@@ -94,7 +94,6 @@ impl Connector {
         // The server sends invalidations to the connection that read the key. Only shared ones listen.
         let is_tracked = self.config.tracking && purpose == Purpose::Shared;
         let tracking = is_tracked.then(|| Command::from_args(["CLIENT", "TRACKING", "ON"]));
-        let is_plain = self.logs_in_plainly.load(Ordering::Relaxed);
         let library = Command::from_args(["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
         let version = Command::from_args(["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
         let probe = match is_plain {

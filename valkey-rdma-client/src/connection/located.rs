@@ -55,7 +55,7 @@ impl Connector {
             let connector = self.connector_at(&endpoint);
             let connected = connector.connect_or_fall_back(login).await.map_err(|error| error.cause);
             let connected = match login {
-                Login::For(_) => match connected {
+                Login::For(_) | Login::Plain(_) => match connected {
                     Ok(raw) => {
                         let primary = connector.only_primary(raw).await;
                         primary.inspect(|_| locator.found(&endpoint.authority()))

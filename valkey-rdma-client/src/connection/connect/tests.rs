@@ -353,6 +353,16 @@ async fn a_primary_that_is_not_found_is_named_with_its_service() {
 /// twemproxy closes a connection at a command that it does not know.
 #[tokio::test]
 async fn a_proxy_that_closes_at_unknown_commands_is_logged_in_to_without_them() {
+    log_in_past_a_proxy("valkey", "").await;
+}
+
+#[cfg(feature = "emulated")]
+#[tokio::test]
+async fn a_proxy_is_logged_in_to_after_a_fallback_too() {
+    log_in_past_a_proxy("emulated", "&device=inprocess&fallback=tcp").await;
+}
+
+async fn log_in_past_a_proxy(scheme: &str, option: &str) {
     let server = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = server.local_addr().expect("bound");
     let proxy = tokio::spawn(async move {
@@ -378,7 +388,8 @@ async fn a_proxy_that_closes_at_unknown_commands_is_logged_in_to_without_them() 
             }
         }
     });
-    let client = Client::connect(format!("valkey://{address}?protocol=resp2")).await.expect("connected");
+    let client =
+        Client::connect(format!("{scheme}://{address}?protocol=resp2{option}")).await.expect("connected");
     assert_eq!(client.query::<String>(["GET", "k"]).await.expect("a value"), "v");
     assert_eq!(proxy.await.expect("no panic"), 1);
 }
