@@ -5,7 +5,7 @@
 #
 # usage: ./dev lab tests/lab/valgrind.sh TEST_BINARY FILTER...     Valgrind has to be installed (apt-get install valgrind)
 #
-# Use release binaries: the processor is emulated twice over. The device contract takes two minutes then, and so do the
+# Use optimised binaries: the processor is emulated twice over. The device contract takes two minutes then, and so do the
 # streams, without the test that polls busily, which leaves no time to connect within the deadline. Both are clean.
 #
 #   cargo test --profile quick -p valkey-rdma-transport --test device_contract --test stream --no-run
