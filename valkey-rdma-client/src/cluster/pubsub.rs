@@ -179,12 +179,13 @@ impl ClusterSubscriber {
             let core: Arc<Core> = self.cluster.core.clone();
             let standing = Arc::<Standing>::default();
             let (events, limits) = (self.sender.clone(), (self.capacity, self.slow));
-            let lane = Lane::new(core.clone(), slot, orders, standing.clone(), events.clone(), limits);
+            let mut lane = Lane::new(core.clone(), slot, orders, standing.clone(), events.clone(), limits);
             let end = self.end.clone();
             self.cluster.core.home.spawn(async move {
                 let mut ended = end.subscribe();
                 tokio::select! {
                     outcome = lane.run() => {
+                        // The lane, with the orders that wait in it, is dropped after this: their callers get this error.
                         if let Err(error) = outcome {
                             end.send_if_modified(|end| end.is_none() && end.replace(error).is_none());
                         }

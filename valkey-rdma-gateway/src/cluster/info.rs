@@ -120,7 +120,7 @@ fn with_keyspace(text: &str, databases: &Databases) -> String {
 
 const KEYSPACE: &str = "# Keyspace";
 /// How long one node may take before another is asked.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

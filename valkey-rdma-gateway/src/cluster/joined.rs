@@ -7,10 +7,14 @@ mod latency;
 use std::collections::HashSet;
 
 use bytes::Bytes;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use valkey_rdma_client::cluster::Route;
 use valkey_rdma_client::{ClusterClient, Command, Error, Value};
 use valkey_rdma_resp::{integer, words};
 
+use super::info::PATIENCE;
+use super::refusal::passes;
 use crate::class::is;
 
 /// How the replies of several nodes become one.
@@ -69,12 +73,19 @@ impl Joined {
     /// Asks the nodes, and joins their replies.
     pub(super) async fn ask(self, client: &ClusterClient, command: Command) -> Result<Value, Error> {
         let command = command.idempotent();
-        let replies = match self {
-            // The library sends these to one node, which knows its own subscribers only.
-            Self::Distinct | Self::Counts | Self::Sum => client.execute_on(Route::AllNodes, command).await?,
-            _ => client.execute(command).await?,
-        };
-        Ok(self.join(replies))
+        let (nodes, refusal) = by_node(client, &command).await;
+        match refusal {
+            // A node may have no samples for the graph of an event that another one has had.
+            Some(refusal) if nodes.is_empty() || self != Self::Texts => return Err(refusal),
+            None if nodes.is_empty() => return client.execute_on(Route::Any, command).await,
+            _ => {}
+        }
+        Ok(self.join(match self {
+            Self::Newest(_) | Self::Distinct | Self::Counts => {
+                Value::Array(rows(nodes.into_iter().map(|(_, reply)| reply).collect()))
+            }
+            _ => Value::Map(nodes),
+        }))
     }
 
     /// `replies`: a map from node to reply, or the rows of all nodes in one array. Anything else stays unchanged.
@@ -119,6 +130,32 @@ impl Joined {
             }
         }
     }
+}
+
+/// The replies of all nodes, which are asked at once, and the first refusal. A node that does not answer soon may be frozen, and is left
+/// out: one server would answer.
+async fn by_node(client: &ClusterClient, command: &Command) -> (Vec<(Value, Value)>, Option<Error>) {
+    let mut asked = JoinSet::new();
+    for (at, node) in client.status().nodes.into_iter().enumerate() {
+        let (client, command) = (client.clone(), command.clone());
+        asked.spawn(async move {
+            let name = node.address.to_string();
+            (at, name, timeout(PATIENCE, client.execute_on(Route::Node(node.address), command)).await)
+        });
+    }
+    let mut answers = asked.join_all().await;
+    answers.sort_by_key(|(at, ..)| *at);
+    let (mut replies, mut refusal) = (Vec::new(), None);
+    for (_, name, answer) in answers {
+        match answer {
+            Ok(Ok(reply)) => replies.push((Value::Bulk(name.into()), reply)),
+            Ok(Err(error)) if error.server().is_some() && !passes(&error) => {
+                refusal.get_or_insert(error);
+            }
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
+    (replies, refusal)
 }
 
 /// Names and values of a map, which RESP2 sends as an array.

@@ -1,5 +1,8 @@
 //! A cluster looks like one server: what it says of itself, and of commands that it does not know.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
 use valkey_rdma_server::Reply;
 
 use super::cluster::cluster;
@@ -112,6 +115,17 @@ async fn what_several_nodes_say_has_the_shape_of_one_servers_reply() {
     assert_eq!(client.say("RANDOMKEY").await, key, "the only one");
     mocks.answer(4, "latency|latest", Some(Reply::error("NOPERM no")));
     assert!(client.say("LATENCY LATEST").await.starts_with("-NOPERM"));
+
+    for node in 0..mocks.len() {
+        mocks.answer(
+            node,
+            "latency|graph",
+            Some(Reply::error("ERR No samples available for event 'command'")),
+        );
+    }
+    assert_eq!(client.say("LATENCY GRAPH command").await, "-ERR No samples available for event 'command'");
+    mocks.answer(4, "latency|graph", Some(Reply::bulk("___#")));
+    assert_eq!(client.say("LATENCY GRAPH command").await, "___#");
 }
 
 /// A program that counts who has heard it asks for them on another connection.
@@ -177,4 +191,21 @@ async fn options_are_refused_as_a_server_refuses_them() {
         let reply = client.say(line).await;
         assert!(reply.starts_with("-ERR This instance has cluster support disabled"), "{line}: {reply}");
     }
+}
+
+/// As one server, which answers at once. INFO leaves such a node out too.
+#[tokio::test]
+async fn subscribers_are_counted_although_a_node_is_frozen() {
+    let (mocks, gateway) = cluster().await;
+    let mut subscriber = gateway.client().await;
+    assert_eq!(subscriber.say("SUBSCRIBE c").await, "[subscribe c :1]");
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("PUBSUB NUMSUB c").await, "[c :1]");
+    let frozen = mocks.replicas_of(0)[0];
+    mocks.freeze(frozen);
+    let counted =
+        timeout(Duration::from_secs(8), client.say("PUBSUB NUMSUB c none")).await.expect("not waited for");
+    assert_eq!(counted, "[c :1 none :0]");
+    assert_eq!(client.say("PUBSUB NUMPAT").await, ":0");
+    mocks.thaw(frozen);
 }

@@ -75,7 +75,7 @@ impl Lane {
     }
 
     /// Returns when the program was too slow, and wants its subscriptions to end then. Returns without an error if the program has gone.
-    pub(super) async fn run(mut self) -> Result<(), Error> {
+    pub(super) async fn run(&mut self) -> Result<(), Error> {
         let mut attempts = 0;
         loop {
             if self.wanted.is_empty() && self.waiting.is_empty() {
