@@ -128,6 +128,23 @@ def test_what_client_refuses_in_a_url_is_refused_here_too(library, url):
             valkey_rdma.Client(url)
 
 
+@pytest.mark.parametrize("password", ["Zq7\uff0fXw4", "Zq7\uff20Xw4", "Zq7[Xw4]", "Zq7\u2100Xw4"])
+def test_no_part_of_a_password_is_quoted_that_urllib_cannot_read(library, password):
+    for make in (library.from_url, library.async_from_url):
+        with pytest.raises(valkey_rdma.UrlError) as raised:
+            make(f"rdma://u:{password}@127.0.0.1:1")
+        shown = f"{raised.value}{raised.value.__cause__}{raised.value.__suppress_context__ or raised.value.__context__}"
+        assert "Zq7" not in shown and "Xw4" not in shown
+
+
+def test_the_password_of_a_user_in_the_url_may_be_an_argument(library):
+    with library.from_url(" rdma://app@h:7000\n", password="pw") as client:
+        kwargs = client.connection_pool.connection_kwargs
+        assert (kwargs["host"], kwargs["username"], kwargs["password"]) == ("h", "app", "pw")
+    with pytest.raises(valkey_rdma.UrlError, match="no password"):
+        library.from_url("rdma://app@h:7000")
+
+
 async def test_asyncio(library, url, key):
     async with library.async_from_url(url) as client:
         big = os.urandom(1_000_000)

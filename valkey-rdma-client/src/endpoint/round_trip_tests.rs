@@ -88,7 +88,8 @@ fn empty_names_and_passwords_survive() {
     let base = || Endpoint::new(Transport::Tcp, "h", 6379);
     for (built, url, login) in [
         (base().with_login("open", ""), "valkey://open:@h:6379", (Some("open"), Some(""))),
-        (base().with_password(""), "valkey://:@h:6379", (None, Some(""))),
+        (base().with_password(""), "valkey://h:6379", (None, None)),
+        (base().with_login("", ""), "valkey://h:6379", (None, None)),
         (base().with_login("", "pw"), "valkey://:pw@h:6379", (None, Some("pw"))),
         (base().with_login("a:b", "c@d"), "valkey://a%3Ab:c%40d@h:6379", (Some("a:b"), Some("c@d"))),
         (base(), "valkey://h:6379", (None, None)),
@@ -98,6 +99,8 @@ fn empty_names_and_passwords_survive() {
         assert_eq!((parsed.user(), parsed.password()), login, "{url}");
         assert_eq!(parsed, built);
     }
+    // What is left of a template whose user and password are empty.
+    assert_eq!("valkey://:@h".parse(), Ok(base()));
     for without in ["valkey://open@h", "valkey://open@h/3?timeout=1s:", "valkey+sentinel://open@h/m"] {
         assert_eq!(without.parse::<Endpoint>(), Err(EndpointError::UserWithoutPassword), "{without}");
     }

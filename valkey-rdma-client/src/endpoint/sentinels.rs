@@ -33,6 +33,13 @@ struct Login {
     password: String,
 }
 
+impl Login {
+    /// The default user has no empty password.
+    fn is_one(&self) -> bool {
+        self.user.is_some() || !self.password.is_empty()
+    }
+}
+
 impl Sentinels {
     /// The default port of a Sentinel.
     pub const DEFAULT_PORT: u16 = 26379;
@@ -47,19 +54,19 @@ impl Sentinels {
         Self { service: service.into(), addresses, login: None }
     }
 
-    /// Sets user and password for the Sentinels. They are not those of the servers. An empty name stands for the default user.
+    /// Sets user and password for the Sentinels. They are not those of the servers. An empty name stands for the default user. It has no
+    /// empty password: both empty mean no login.
     #[must_use]
     pub fn with_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         let user = Some(user.into()).filter(|user| !user.is_empty());
-        self.login = Some(Login { user, password: password.into() });
+        self.login = Some(Login { user, password: password.into() }).filter(Login::is_one);
         self
     }
 
-    /// Sets the password of the Sentinels' default user.
+    /// Sets the password of the Sentinels' default user. An empty one means no login.
     #[must_use]
-    pub fn with_password(mut self, password: impl Into<String>) -> Self {
-        self.login = Some(Login { user: None, password: password.into() });
-        self
+    pub fn with_password(self, password: impl Into<String>) -> Self {
+        self.with_login("", password)
     }
 
     /// The name of the service.
@@ -173,7 +180,9 @@ fn sentinel_login(query: &str) -> Result<Option<Login>, EndpointError> {
     }
     match (user, password) {
         (None, None) => Ok(None),
-        (user, Some(password)) => Ok(Some(Login { user: user.filter(|user| !user.is_empty()), password })),
+        (user, Some(password)) => {
+            Ok(Some(Login { user: user.filter(|user| !user.is_empty()), password }).filter(Login::is_one))
+        }
         (Some(_), None) => Err(EndpointError::UserWithoutPassword),
     }
 }

@@ -13,19 +13,18 @@ const NANOS_PER_MILLI: u128 = 1_000_000;
 
 impl Endpoint {
     /// Sets the user and password for the login. The default user is named `default`, and an empty name stands for it too, as in a URL.
+    /// It has no empty password: both empty mean no login.
     #[must_use]
     pub fn with_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some(user.into()).filter(|user| !user.is_empty());
-        self.password = Some(password.into());
+        self.password = Some(password.into()).filter(|password| self.user.is_some() || !password.is_empty());
         self
     }
 
-    /// Sets the password of the default user.
+    /// Sets the password of the default user. An empty one means no login.
     #[must_use]
-    pub fn with_password(mut self, password: impl Into<String>) -> Self {
-        self.user = None;
-        self.password = Some(password.into());
-        self
+    pub fn with_password(self, password: impl Into<String>) -> Self {
+        self.with_login("", password)
     }
 
     /// Selects a database after the login. Default 0.

@@ -132,7 +132,8 @@ class BridgedClient:
     def from_url(cls, url: str, **kwargs: Any) -> Any:
         """A client for a URL of this package, such as ``rdma://user:password@10.0.0.7:6379/0?rx_size=1048576``. Options that are not
         this package's are the library's, as in ``?decode_responses=True``."""
-        scheme, theirs, options = split_url(url, cls._their_scheme, kwargs.pop("scheme", None))
+        has_login = "password" in kwargs or "credential_provider" in kwargs
+        scheme, theirs, options = split_url(url, cls._their_scheme, kwargs.pop("scheme", None), has_login)
         options |= kwargs.pop("options", None) or {}
         ours = {"connection_class": cls._connection_class, "scheme": scheme, "options": options}
         check(ours["scheme"], options)
@@ -171,19 +172,29 @@ def query(options: dict[str, Any] | None) -> str:
     return f"?{urlencode(options, quote_via=quote)}" if options else ""
 
 
-def split_url(url: str, their_scheme: str, instead: str | None) -> tuple[str, str, dict[str, Any]]:
+def split_url(url: str, their_scheme: str, instead: str | None, has_login: bool) -> tuple[str, str, dict[str, Any]]:
     """The scheme of a URL, or the one to use ``instead``, the URL for the client library, and the options that are ours.
 
     Raises ``UrlError`` for what ``Client`` refuses too. Otherwise an option without a value, or the first of two with one name, would be
-    lost, and the client library would quote a part of a password that is not escaped.
+    lost, and the client library would quote a part of a password that is not escaped. A user without a password is right only if the
+    program gives the rest of the login: ``has_login``.
     """
-    parts = urlsplit(url)
-    scheme = instead or parts.scheme
+    url = url.strip()
+    own, _, rest = url.partition("://")
+    scheme = instead or own
     if not scheme.endswith("+sentinel"):
-        place, _, text = f"{scheme}{url[len(parts.scheme):]}".partition("?")
+        place, _, text = rest.partition("?")
+        login, _, after = place.rpartition("@")
+        if has_login and ":" not in login:
+            place = after
         # The client library's own options are left out, unless they may be a part of a password.
         kept = [option for option in text.split("&") if option.partition("=")[0] in OPTIONS or "@" in option or "#" in option]
-        check_url(place + ("?" + "&".join(kept) if kept else ""))
+        check_url(f"{scheme}://{place}" + ("?" + "&".join(kept) if kept else "") if rest else url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # Its text quotes the login.
+        raise UrlError("urllib cannot read this URL: percent-encode the user, the password and the host") from None
     # A '+' is no blank: this is not an HTML form.
     pairs = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
     options = dict(pairs)
