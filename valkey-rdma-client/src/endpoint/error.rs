@@ -1,7 +1,8 @@
 //! [`EndpointError`]: why an endpoint is invalid, and what is allowed.
 
 /// Why a URL, or an endpoint built in code, is invalid. Never contains a password, nor a part of one that is not escaped, or
-/// that no host follows.
+/// that no host follows. It does name unknown options, and values that an option cannot have. So do not escape a password by half:
+/// in `host:1?rest=of`, a number and a bare `?` make an option of the rest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
