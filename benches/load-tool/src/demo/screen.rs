@@ -62,7 +62,7 @@ pub(crate) fn screen(shown: &Shown) -> String {
          valkey-rdma-doctor                                   does RDMA work on this machine?\n  \
          valkey-rdma-benchmark -u rdma://HOST:6379 -t set,get a real server; --html FILE writes a report\n  \
          docs/getting-started.md                              the client in your program\n\n  \
-         In a clone, begin with `cargo run --profile quick -p`: cargo run --profile quick -p valkey-rdma-doctor\n",
+         In a clone: cargo run --profile quick -p valkey-rdma-doctor\n",
     );
     text
 }
