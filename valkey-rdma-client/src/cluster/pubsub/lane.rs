@@ -147,6 +147,10 @@ impl Lane {
                 Ok(subscriber) => return Ok((place.node, subscriber)),
                 Err(error) if is_too_slow(&error) => return Err(error),
                 Err(error) => {
+                    // The subscriptions were restored, and a waiting order has failed: orders wait from now on.
+                    if self.standing.is_online() {
+                        self.offline_since = Instant::now();
+                    }
                     self.standing.set_failed(&error);
                     self.meanwhile(None, tries.failed(&place, error, true)).await??;
                 }
