@@ -84,6 +84,8 @@ run_tests() {
     mapfile -t tests < <(tests_of_packages)
     [ ${#tests[@]} -gt 0 ] || return
     features=$(awk '{ count = split($2, names, ","); for (i = 1; i <= count; i++) print $1 "/" names[i] }' <<<"$1" | paste -sd,)
+    # Tests start them. `cargo test` builds them only if no test is named.
+    packaged build --workspace --examples --features "$features" || return
     packaged test --workspace --no-run --message-format=json-render-diagnostics --features "$features" "${tests[@]}" \
         >"$dir/tests" || return
     .ci/run-tests.py <"$dir/tests"
