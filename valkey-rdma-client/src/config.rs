@@ -110,7 +110,8 @@ impl Config {
     }
 
     /// Name of the connections in the server's CLIENT LIST (CLIENT SETNAME). Default: none. Servers refuse names with
-    /// blanks; connecting then fails. The connections of a user who may not run the command have no name.
+    /// blanks; connecting then fails. The connections of a user who may not run the command have no name, nor have those through a proxy
+    /// that closes a connection at it.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());

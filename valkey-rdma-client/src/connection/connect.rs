@@ -162,6 +162,8 @@ impl Connector {
                 debug!(peer = %self.endpoint.authority(), "logged in without CLIENT SETINFO, at which it closes connections");
                 Ok(raw)
             }
+            // It says more than a closed connection.
+            Err(refusal @ ConnectCause::Rejected(_)) => Err(refusal),
             Err(_) => first,
         }
     }

@@ -90,7 +90,8 @@ impl Connector {
         };
         let database = endpoint.database();
         let select = (database != 0).then(|| Command::new("SELECT").arg(database.to_string()));
-        let name = self.config.name.as_deref().map(|name| Command::from_args(["CLIENT", "SETNAME", name]));
+        let name = self.config.name.as_deref().filter(|_| !is_plain);
+        let name = name.map(|name| Command::from_args(["CLIENT", "SETNAME", name]));
         // The server sends invalidations to the connection that read the key. Only shared ones listen.
         let is_tracked = self.config.tracking && purpose == Purpose::Shared;
         let tracking = is_tracked.then(|| Command::from_args(["CLIENT", "TRACKING", "ON"]));

@@ -36,7 +36,7 @@ pub(super) enum Joined {
     Newest(usize),
     /// Each item once.
     Distinct,
-    /// Pairs of name and number, added by name.
+    /// Pairs of name and number, in the order that was asked for; the numbers are added.
     Counts,
     /// The sum of numbers.
     Sum,
@@ -81,7 +81,7 @@ impl Joined {
             _ => {}
         }
         Ok(self.join(match self {
-            Self::Newest(_) | Self::Distinct | Self::Counts => {
+            Self::Newest(_) | Self::Distinct => {
                 Value::Array(rows(nodes.into_iter().map(|(_, reply)| reply).collect()))
             }
             _ => Value::Map(nodes),
@@ -101,7 +101,6 @@ impl Joined {
                 let is_new = |item: &Value| seen.insert(item.as_bytes().map(Bytes::copy_from_slice));
                 Value::Array(items.into_iter().filter(is_new).collect())
             }
-            (Self::Counts, Value::Array(items)) => added(items),
             (_, Value::Map(nodes)) => self.join_nodes(nodes),
             (_, other) => other,
         }
@@ -116,6 +115,7 @@ impl Joined {
             Self::Events => latency::events(rows(replies)),
             Self::Samples => latency::samples(rows(replies)),
             Self::Histograms => latency::histograms(replies),
+            Self::Counts => added(replies),
             Self::Sum => Value::Int(replies.iter().filter_map(Value::as_int).sum()),
             Self::Running => {
                 let running = replies.iter().position(is_running).unwrap_or(0);
@@ -213,14 +213,17 @@ fn texts(nodes: Vec<(Value, Value)>) -> Value {
     }
 }
 
-/// Names and numbers, each name once and in the order of the first node.
-fn added(items: Vec<Value>) -> Value {
+/// Names and numbers. All nodes list the names in the order of the command, which may have a name twice.
+fn added(replies: Vec<Value>) -> Value {
     let mut sums: Vec<(Value, i64)> = Vec::new();
-    for (name, count) in pairs(Value::Array(items)) {
-        let count = count.as_int().unwrap_or(0);
-        match sums.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, sum)) => *sum += count,
-            None => sums.push((name, count)),
+    for (node, reply) in replies.into_iter().enumerate() {
+        for (at, (name, count)) in pairs(reply).into_iter().enumerate() {
+            let count = count.as_int().unwrap_or(0);
+            match sums.get_mut(at) {
+                Some((known, sum)) if *known == name => *sum += count,
+                None if node == 0 => sums.push((name, count)),
+                _ => {}
+            }
         }
     }
     Value::Array(sums.into_iter().flat_map(|(name, sum)| [name, Value::Int(sum)]).collect())

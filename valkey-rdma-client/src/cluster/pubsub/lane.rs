@@ -100,7 +100,9 @@ impl Lane {
                 Err(error) => (Err(error), false),
             };
             let was_online = self.standing.is_online();
-            self.offline_since = Instant::now();
+            if was_online {
+                self.offline_since = Instant::now();
+            }
             self.standing.set_offline();
             if let Err(error) = outcome {
                 if is_too_slow(&error) {

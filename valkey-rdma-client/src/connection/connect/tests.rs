@@ -374,7 +374,7 @@ async fn log_in_past_a_proxy(scheme: &str, option: &str) {
                 let mut piece = [0; 512];
                 let len = stream.read(&mut piece).await.unwrap_or(0);
                 text.extend_from_slice(&piece[..len]);
-                if len == 0 || text.windows(7).any(|at| at == b"SETINFO") {
+                if len == 0 || text.windows(6).any(|at| at == b"CLIENT") {
                     closed += 1;
                     break;
                 }
@@ -388,10 +388,31 @@ async fn log_in_past_a_proxy(scheme: &str, option: &str) {
             }
         }
     });
-    let client =
-        Client::connect(format!("{scheme}://{address}?protocol=resp2{option}")).await.expect("connected");
+    let url = format!("{scheme}://{address}?protocol=resp2{option}");
+    let client = Client::connect_with(url, &Config::default().name("me")).await.expect("connected");
     assert_eq!(client.query::<String>(["GET", "k"]).await.expect("a value"), "v");
     assert_eq!(proxy.await.expect("no panic"), 1);
+}
+
+/// A close says less than a refusal.
+#[tokio::test]
+async fn a_login_that_a_proxy_refuses_is_the_reason() {
+    let server = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = server.local_addr().expect("bound");
+    let proxy = tokio::spawn(async move {
+        let mut streams = Vec::new();
+        for answer in ["", "-ERR invalid password\r\n"] {
+            let (mut stream, _) = server.accept().await.expect("a client");
+            let _read = stream.read(&mut [0; 512]).await;
+            let _written = stream.write_all(answer.as_bytes()).await;
+            if !answer.is_empty() {
+                streams.push(stream);
+            }
+        }
+    });
+    let error = Client::connect(format!("valkey://:pw@{address}?protocol=resp2")).await.expect_err("refused");
+    assert!(error.to_string().contains("invalid password"), "{error}");
+    proxy.await.expect("no panic");
 }
 
 #[tokio::test]

@@ -124,8 +124,11 @@ fn the_newest_rows_come_first_and_no_more_than_asked_for() {
 fn subscribers_of_all_nodes_count() {
     let channels = array(["a", "b", "a"].map(bulk));
     assert_eq!(Joined::Distinct.join(channels), array(["a", "b"].map(bulk)));
-    let counts = array([bulk("a"), Value::Int(1), bulk("b"), Value::Int(0), bulk("a"), Value::Int(2)]);
-    let sums = array([bulk("a"), Value::Int(3), bulk("b"), Value::Int(0)]);
-    assert_eq!(Joined::Counts.join(counts), sums);
+    let counts = |a, b| array([bulk("a"), Value::Int(a), bulk("b"), Value::Int(b), bulk("a"), Value::Int(a)]);
+    assert_eq!(
+        Joined::Counts.join(by_node([counts(1, 0), counts(2, 4)])),
+        counts(3, 4),
+        "a name that is asked for twice"
+    );
     assert_eq!(Joined::Sum.join(by_node([Value::Int(2), Value::Int(3)])), Value::Int(5));
 }
