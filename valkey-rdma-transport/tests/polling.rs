@@ -12,7 +12,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_proto::wire::{ControlMessage, MESSAGE_LEN, XferMemory};
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, SendOp, SendRequest, Slice, WrId};
 use valkey_rdma_transport::device::{self, Access, CmEvent, DeviceConnection, DeviceLayer, DeviceOptions};
-use valkey_rdma_transport::{AdaptiveOff, Config, DeviceKind, Polling, Role, Stream, TransportError};
+use valkey_rdma_transport::{
+    AdaptiveOff, Config, DeviceCounters, DeviceKind, Polling, Role, Stream, TransportError,
+};
 
 mod stream_pair;
 
@@ -249,15 +251,26 @@ async fn no_wake_up_is_lost_in_many_round_trips() {
             assert_eq!(bounded(client.read_u8()).await.expect("reads"), (n as u8).wrapping_add(1), "{mode}");
         }
         let server = answering.await.expect("answers");
-        for stats in [client.stats(), server.stats()] {
+        for monitor in [client.monitor(), server.monitor()] {
+            // On a busy machine, each poll until now may have found something. An idle connection finds nothing.
+            let found_nothing = |device: DeviceCounters| match mode {
+                Polling::Busy => device.spins > 0,
+                _ => device.sleeps > 0,
+            };
+            bounded(async {
+                while !found_nothing(monitor.stats().device) {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+            let stats = monitor.stats();
             assert_eq!(stats.protocol.bytes_sent, ROUND_TRIPS);
             assert_eq!(stats.protocol.bytes_received, ROUND_TRIPS);
             let device = stats.device;
             if mode == Polling::Busy {
                 assert_eq!((device.arms, device.events, device.sleeps), (0, 0, 0), "{device:?}");
-                assert!(device.spins > 0, "{device:?}");
             } else {
-                assert!(device.sleeps > 0 && device.events <= device.arms, "{mode}: {device:?}");
+                assert!(device.events <= device.arms, "{mode}: {device:?}");
             }
             if mode == Polling::Event {
                 assert_eq!(device.spins, 0, "{device:?}");
