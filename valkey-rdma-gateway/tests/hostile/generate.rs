@@ -75,7 +75,8 @@ const LINES: &[&str] = &[
     "CLIENT REPLY SKIP",
     "CLIENT TRACKING ON",
     "CLIENT TRACKING ON BCAST PREFIX %",
-    "CLIENT TRACKING ON REDIRECT #",
+    // The witnesses have the first numbers. As in a server, they would get the invalidations.
+    "CLIENT TRACKING ON REDIRECT 9#",
     "CLIENT TRACKING OFF",
     "CLIENT CACHING YES",
     "CLIENT NO-EVICT ON",

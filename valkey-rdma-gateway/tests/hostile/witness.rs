@@ -77,14 +77,9 @@ async fn check(client: &mut Client, name: &str, number: u64) -> Result<(), Strin
         return Err(format!("{name}: it was closed"));
     }
     for (line, expected) in lines.iter().zip(expected) {
-        let reply = loop {
-            let reply = client.try_reply().await;
-            let reply = text(&reply.ok_or_else(|| format!("{name}: it was closed before {line:?}"))?);
-            // As in a server, another client may name this one: CLIENT TRACKING ON REDIRECT.
-            if !reply.starts_with("[invalidate ") {
-                break reply;
-            }
-        };
+        let reply =
+            client.try_reply().await.ok_or_else(|| format!("{name}: it was closed before {line:?}"))?;
+        let reply = text(&reply);
         if reply != expected {
             return Err(format!("{name}: {line:?} had {:?}", &reply[..reply.len().min(500)]));
         }
