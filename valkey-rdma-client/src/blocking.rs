@@ -16,10 +16,10 @@ use std::sync::Arc;
 use valkey_rdma_resp::{FromValue, ServerError, Value};
 use valkey_rdma_transport::blocking::Reactor;
 
+use crate::command::{Command, IntoCommand};
 use crate::config::Config;
 use crate::error::{ConnectCause, ConnectError, Error};
 use crate::into_endpoint::IntoEndpoint;
-use crate::resp::{Command, IntoCommand};
 
 /// The async [`Client`](crate::Client) with calls that wait for their replies. Clone it into as many threads as you
 /// like: they share a connection, and commands that wait at the same time are sent together.

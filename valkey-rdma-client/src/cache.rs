@@ -7,13 +7,13 @@ use indexmap::IndexMap;
 use tokio::sync::broadcast;
 use valkey_rdma_resp::{Protocol, Value};
 
-use crate::client::Client;
+use crate::command::Command;
 use crate::config::Config;
 use crate::endpoint::EndpointError;
 use crate::error::Error;
 use crate::into_endpoint::IntoEndpoint;
-use crate::multiplexer::Push;
-use crate::resp::Command;
+use crate::link::Push;
+use crate::server::Server;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Capacity of the queue of each [`Invalidations`].
@@ -46,7 +46,7 @@ const WAITING: usize = 1024;
 /// [`forget`](Self::forget) the key.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    client: Client,
+    client: Server,
     store: Arc<Store>,
 }
 
@@ -107,7 +107,7 @@ impl Cache {
             let store = store.clone();
             Arc::new(move |push: Push<'_>| store.take(&push))
         };
-        let client = Client::start(Client::connector_for(endpoint, config), Some(hook)).await?;
+        let client = Server::start(Server::connector_for(endpoint, config), Some(hook)).await?;
         Ok(Self { client, store })
     }
 
@@ -143,7 +143,7 @@ impl Cache {
 
     /// The underlying client, for all other commands. Its writes invalidate entries as other clients' writes do.
     #[must_use]
-    pub fn client(&self) -> &Client {
+    pub fn client(&self) -> &Server {
         &self.client
     }
 

@@ -110,7 +110,7 @@ mod transaction;
 mod tries;
 
 pub use self::address::{MappedAddress, NodeAddress};
-pub use self::client::ClusterClient;
+pub use self::client::Cluster;
 pub use self::config::ClusterConfig;
 pub use self::counters::ClusterCounters;
 pub use self::events::{ClusterEvent, ClusterEvents};

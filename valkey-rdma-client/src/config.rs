@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use valkey_rdma_transport::Config as TransportConfig;
 
-use crate::resp::Command;
+use crate::command::Command;
 
 /// Settings of a client. [`Config::default`] works unedited; the address to connect to is set by the
 /// [`Endpoint`](crate::Endpoint).

@@ -8,11 +8,11 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use valkey_rdma_resp::{FromValue, ServerError, Value};
 
-use crate::client::Client;
-use crate::connection::Outstanding;
-use crate::connection::RawConnection;
+use crate::command::{Command, IntoCommand};
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
-use crate::resp::{Command, IntoCommand};
+use crate::link::Outstanding;
+use crate::link::RawConnection;
+use crate::server::Server;
 use crate::stats::{ConnectionInfo, Purpose};
 
 mod replaced;
@@ -42,7 +42,7 @@ use silence::ServerCheck;
 /// that was to block for the call stops; what it had already popped for the reply is lost, as with any connection.
 #[derive(Debug)]
 pub struct Dedicated {
-    client: Client,
+    client: Server,
     /// `None` during a call, and once the connection is unusable.
     raw: Option<RawConnection>,
     info: Arc<ConnectionInfo>,
@@ -53,7 +53,7 @@ pub struct Dedicated {
     replaced: Option<ReplacedCheck>,
 }
 
-impl Client {
+impl Server {
     /// Opens a dedicated connection, to the same server and with the same login as this client. While the client reconnects, this
     /// waits for the server and its data as commands do, up to [`Config::offline_timeout`](crate::Config::offline_timeout).
     ///
@@ -303,7 +303,7 @@ impl Dedicated {
         };
         let outcome = match limit {
             None => work(&mut raw).await,
-            Some(limit) => match self.client.home().timed(|| timeout(limit, work(&mut raw))).await {
+            Some(limit) => match self.client.runtime().timed(|| timeout(limit, work(&mut raw))).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
                     let may_have_run = raw.write_buffer.has_written_command();

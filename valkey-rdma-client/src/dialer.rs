@@ -9,11 +9,11 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use valkey_rdma_transport::{AnyStream, Monitor};
 
-use crate::client::Client;
 use crate::config::Config;
-use crate::connection::{Connector, Finding, RawConnection, Whereabouts};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause};
+use crate::link::{Connector, Finding, RawConnection, Whereabouts};
+use crate::server::Server;
 use crate::stats::ConnectionInfo;
 use crate::sync::{Mutex, lock};
 
@@ -63,7 +63,7 @@ impl Dialer {
     /// As [`new`](Self::new).
     pub fn following(endpoint: Endpoint, config: &Config) -> Result<Self, Error> {
         endpoint.check()?;
-        Ok(Self { connector: Client::connector_for(endpoint, config.clone()) })
+        Ok(Self { connector: Server::connector_for(endpoint, config.clone()) })
     }
 
     /// The server.

@@ -7,8 +7,8 @@ use std::{fmt, io};
 use valkey_rdma_resp::{ProtocolError, ServerError, UnexpectedReply};
 use valkey_rdma_transport::TransportError;
 
+use crate::command::RefusedCommand;
 use crate::endpoint::EndpointError;
-use crate::resp::RefusedCommand;
 
 mod advice;
 mod cluster;

@@ -4,10 +4,10 @@ use std::future::Future;
 
 use valkey_rdma_resp::{FromValue, Value};
 
-use crate::client::Client;
+use crate::command::{Command, IntoCommand};
 use crate::error::Error;
-use crate::resp::{Command, IntoCommand};
 use crate::scan::position::ScanPosition;
+use crate::server::Server;
 use crate::transaction::Transaction;
 
 /// A client of one server or of a cluster, for code that takes either.
@@ -87,14 +87,14 @@ pub(crate) mod sealed {
     }
 }
 
-impl sealed::Sealed for Client {
+impl sealed::Sealed for Server {
     async fn scan_on(&self, position: &mut ScanPosition) -> Result<Value, Error> {
         let (cursor, command_at) = position.split();
         self.execute(command_at(cursor.get())).await
     }
 }
 
-impl Execute for Client {
+impl Execute for Server {
     async fn execute(&self, command: Command) -> Result<Value, Error> {
         self.execute(command).await
     }

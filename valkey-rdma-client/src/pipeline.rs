@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use valkey_rdma_resp::{FromValue, ServerError, UnexpectedReply, Value};
 
-use crate::client::Client;
+use crate::command::{Command, CommandClass, CommandName, EncodedPipeline, IntoCommand};
+use crate::command::{RefusedCommand, Reply};
 use crate::error::{Error, FailedCommand};
-use crate::multiplexer::Replies;
-use crate::multiplexer::ReplyBuffer;
-use crate::resp::{Command, CommandClass, CommandName, EncodedPipeline, IntoCommand};
-use crate::resp::{RefusedCommand, Reply};
+use crate::link::Replies;
+use crate::link::ReplyBuffer;
+use crate::server::Server;
 
 /// Commands sent together, without waiting for replies in between. No command of another task comes between them, so
 /// MULTI to EXEC is safe here.
@@ -30,7 +30,7 @@ use crate::resp::{RefusedCommand, Reply};
 #[derive(Clone, Debug)]
 #[must_use = "a pipeline does nothing until sent"]
 pub struct Pipeline {
-    client: Client,
+    client: Server,
     commands: EncodedPipeline,
     /// Why the pipeline cannot be sent: its first refused command.
     refused: Option<RefusedCommand>,
@@ -38,7 +38,7 @@ pub struct Pipeline {
     multi: Option<String>,
 }
 
-impl Client {
+impl Server {
     /// Begins a pipeline.
     pub fn pipeline(&self) -> Pipeline {
         Pipeline { client: self.clone(), commands: EncodedPipeline::default(), refused: None, multi: None }

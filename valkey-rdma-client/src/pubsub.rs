@@ -9,10 +9,10 @@ use bytes::Bytes;
 use futures_core::Stream;
 use tokio::sync::mpsc;
 
-use crate::client::Client;
-use crate::connection::RawConnection;
 use crate::error::{Error, LostCause, LostConnection};
-use crate::multiplexer::Deadline;
+use crate::link::Deadline;
+use crate::link::RawConnection;
+use crate::server::Server;
 use crate::stats::{ConnectionInfo, Purpose};
 use crate::sync::{Mutex, lock};
 
@@ -192,7 +192,7 @@ impl Shared {
     }
 }
 
-impl Client {
+impl Server {
     /// Opens a connection for subscriptions, with the same login as this client.
     ///
     /// # Errors
@@ -223,7 +223,7 @@ impl Client {
         let (event_sender, events) = mpsc::channel(capacity.max(1));
         let known = shared.clone();
         // Made there, because its timers belong to that runtime.
-        self.home().spawn(async move {
+        self.runtime().spawn(async move {
             Task::new(raw, connector, orders, event_sender, known, slow).run().await;
         });
         let limit = self.config().command_timeout;

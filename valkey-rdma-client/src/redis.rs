@@ -25,12 +25,12 @@ use redis::{
 };
 use valkey_rdma_resp::{ServerError, Value};
 
-use crate::client::Client;
+use crate::command::{Command, CommandClass};
 use crate::error::{AbortedTransaction, ClusterError, Error};
 use crate::execute::Execute;
-use crate::resp::{Command, CommandClass};
+use crate::server::Server;
 
-impl ConnectionLike for Client {
+impl ConnectionLike for Server {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, RedisValue> {
         Box::pin(send(self, cmd))
     }

@@ -11,9 +11,9 @@ pub(crate) mod position;
 
 pub use self::elements::ElementScan;
 use self::options::{ScanOptions, batch, one_by_one};
-use crate::client::Client;
+use crate::command::{Command, ToArg};
 use crate::error::Error;
-use crate::resp::{Command, ToArg};
+use crate::server::Server;
 
 /// The keys of the client's database: [`Client::scan`].
 ///
@@ -34,13 +34,13 @@ use crate::resp::{Command, ToArg};
 #[derive(Clone, Debug)]
 #[must_use = "a scan asks for nothing until its batches or keys are read"]
 pub struct Scan {
-    client: Client,
+    client: Server,
     options: ScanOptions,
     /// `None` at the end.
     cursor: Option<Bytes>,
 }
 
-impl Client {
+impl Server {
     /// Begins a scan of all keys: SCAN, as often as it takes.
     pub fn scan(&self) -> Scan {
         Scan { client: self.clone(), options: ScanOptions::default(), cursor: Some(Bytes::from_static(b"0")) }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use valkey_rdma_resp::{FromValue, ServerErrorKind, UnexpectedReply, Value};
 
+use crate::command::{Command, ToArg};
 use crate::error::Error;
 use crate::execute::Execute;
-use crate::resp::{Command, ToArg};
 
 /// A Lua script. Its text is sent to the server once; later calls send only its digest. For a user who may not run `SCRIPT LOAD`, each
 /// call sends the text.

@@ -10,15 +10,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
-use crate::client::Client;
 use crate::cluster::PortRules;
 use crate::config::Config;
-use crate::connection::{Connector, Finding, Locator};
 use crate::endpoint::{Endpoint, Sentinels};
 use crate::error::ConnectCause;
+use crate::link::{Connector, Finding, Locator};
+use crate::server::Server;
 use ask::Sentinel;
 
-impl Client {
+impl Server {
     /// What makes the connections of a client: to the endpoint, or to the primary that its Sentinels report.
     pub(crate) fn connector_for(endpoint: Endpoint, config: Config) -> Connector {
         match endpoint.sentinels() {

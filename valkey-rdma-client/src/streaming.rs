@@ -1,5 +1,5 @@
 //! Large values: read into the caller's memory, or streamed in and out, on a dedicated connection. If a value is not
-//! read to its end, the connection is [drained](crate::connection).
+//! read to its end, the connection is [drained](crate::link).
 
 mod batch;
 mod reader;
@@ -12,15 +12,15 @@ pub use self::reader::ValueReader;
 pub use self::writer::ValueWriter;
 use valkey_rdma_resp::{Header, UnexpectedReply, Value};
 
-use crate::client::Client;
-use crate::connection::Outstanding;
-use crate::connection::RawConnection;
+use crate::command::RefusedCommand;
+use crate::command::{CRLF, Command};
 use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
-use crate::resp::RefusedCommand;
-use crate::resp::{CRLF, Command};
+use crate::link::Outstanding;
+use crate::link::RawConnection;
+use crate::server::Server;
 
-impl Client {
+impl Server {
     /// Reads a value into the caller's memory: the bytes are copied once, out of the receive window. Returns its
     /// length, or `None` if the key does not exist.
     ///

@@ -2,12 +2,12 @@
 
 use valkey_rdma_resp::{FromValue, Value};
 
-use crate::client::Client;
-use crate::cluster::ClusterClient;
+use crate::cluster::Cluster;
+use crate::command::{Command, CommandClass, IntoCommand, RefusedCommand, Reply, ToArg};
 use crate::dedicated::Dedicated;
 use crate::error::{AbortedTransaction, Error};
 use crate::pipeline::convert_replies;
-use crate::resp::{Command, CommandClass, IntoCommand, RefusedCommand, Reply, ToArg};
+use crate::server::Server;
 use crate::stats::ConnectionInfo;
 
 /// Commands that the server runs all or none, with no command of another client in between: [`Client::transaction`],
@@ -36,14 +36,14 @@ pub struct Transaction {
 #[derive(Debug)]
 enum Place {
     /// On the shared connection, in one piece.
-    Shared(Client),
+    Shared(Server),
     /// On the node of the keys.
-    Cluster(ClusterClient),
+    Cluster(Cluster),
     /// On the connection of the WATCH.
-    Watching(Client, Box<Dedicated>),
+    Watching(Server, Box<Dedicated>),
 }
 
-impl Client {
+impl Server {
     /// Begins a transaction. It is sent in one piece, so it may share the connection.
     pub fn transaction(&self) -> Transaction {
         Transaction::new(Place::Shared(self.clone()))
@@ -83,14 +83,14 @@ impl Client {
 /// [`unwatch`](Self::unwatch) or a transaction it is used again.
 #[derive(Debug)]
 pub struct Watch {
-    client: Client,
+    client: Server,
     connection: Dedicated,
 }
 
 impl Watch {
     /// Sends WATCH on a connection of the client.
     pub(crate) async fn begin(
-        client: &Client,
+        client: &Server,
         mut connection: Dedicated,
         watch: Command,
     ) -> Result<Self, Error> {
@@ -167,7 +167,7 @@ impl Transaction {
         Self { place, commands: vec![Command::new("MULTI")] }
     }
 
-    pub(crate) fn on_cluster(cluster: ClusterClient) -> Self {
+    pub(crate) fn on_cluster(cluster: Cluster) -> Self {
         Self::new(Place::Cluster(cluster))
     }
 

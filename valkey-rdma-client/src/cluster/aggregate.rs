@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use valkey_rdma_resp::{UnexpectedReply, Value};
 
+use crate::command::table::Response;
 use crate::error::{ClusterError, Error, Fate};
-use crate::resp::command_table::Response;
 
 /// Joins the replies of nodes, each with the node's address, as the command's description says. An error of one node is
 /// an error, unless one success is enough.

@@ -11,13 +11,13 @@ use super::core::{Core, Place};
 use super::node::Node;
 use super::route::{Routed, route, slot_of};
 use super::tries::{Target, Tries};
-use crate::client::{Client, FailedAttempt};
+use crate::command::table::{Access, Description, find, only_key};
+use crate::command::{Command, IntoCommand};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::into_endpoint::IntoEndpoints;
-use crate::multiplexer::Deadline;
-use crate::resp::command_table::{Access, Description, find, only_key};
-use crate::resp::{Command, IntoCommand};
+use crate::link::Deadline;
+use crate::server::{FailedAttempt, Server};
 
 /// A client of a cluster, shared by any number of tasks. Cloning is cheap; every clone is the same client.
 ///
@@ -35,11 +35,11 @@ use crate::resp::{Command, IntoCommand};
 ///
 /// See the [module](crate::cluster) for how commands find their nodes and what happens when something fails.
 #[derive(Clone)]
-pub struct ClusterClient {
+pub struct Cluster {
     pub(super) core: Arc<Core>,
 }
 
-impl ClusterClient {
+impl Cluster {
     /// Connects to a cluster with the default [`ClusterConfig`]. The servers given are asked for the nodes of the
     /// cluster; one that answers is enough, and none of them is special afterwards. All must have the same scheme, login
     /// and options, which the other nodes get too.
@@ -173,7 +173,7 @@ impl ClusterClient {
         self.core.close();
         let clients = self.core.topology.every_node().into_iter().filter_map(|node| node.close());
         let clients: Vec<_> = clients.collect();
-        join_all(clients.iter().map(Client::close)).await;
+        join_all(clients.iter().map(Server::close)).await;
     }
 
     pub(super) async fn execute_described(
@@ -246,7 +246,7 @@ impl ClusterClient {
     }
 }
 
-impl ClusterClient {
+impl Cluster {
     /// Sends a command that must not wait behind others on a connection of its own.
     async fn overtake(&self, place: &Place, command: Box<Command>) -> Result<Value, FailedAttempt> {
         let limited = place.client.limited(Command::clone(&command));
@@ -255,9 +255,9 @@ impl ClusterClient {
     }
 }
 
-impl fmt::Debug for ClusterClient {
+impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let map = self.core.topology.map();
-        f.debug_struct("ClusterClient").field("shards", &map.shards().len()).finish_non_exhaustive()
+        f.debug_struct("Cluster").field("shards", &map.shards().len()).finish_non_exhaustive()
     }
 }

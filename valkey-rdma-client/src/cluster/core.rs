@@ -24,20 +24,20 @@ use super::refresh::{RefreshRequest, RefreshTask, request_refresh};
 use super::silence::SilenceWatch;
 use super::slot_map::SlotMap;
 use super::topology::Topology;
-use crate::client::{Client, FailedAttempt};
+use crate::command::Command;
+use crate::command::table::Access;
 use crate::dedicated::Dedicated;
 use crate::endpoint::{Endpoint, RdmaPort};
 use crate::error::{ClusterError, Error, LostCause, LostConnection};
-use crate::home::Home;
-use crate::multiplexer::Deadline;
-use crate::resp::Command;
-use crate::resp::command_table::Access;
+use crate::link::Deadline;
+use crate::runtime::Runtime;
+use crate::server::{FailedAttempt, Server};
 
 /// A connection to try a command on.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) node: Arc<Node>,
-    pub(super) client: Client,
+    pub(super) client: Server,
     /// True if the command must follow ASKING.
     pub(super) asking: bool,
 }
@@ -65,13 +65,13 @@ pub(super) struct Core {
     pub(super) learned: Mutex<HashMap<String, Option<Arc<Learned>>>>,
     refresh: mpsc::Sender<RefreshRequest>,
     closed: watch::Sender<bool>,
-    pub(super) home: Home,
+    pub(super) runtime: Runtime,
 }
 
 impl Core {
     /// Asks the seeds for the map. Must run inside a runtime.
     pub(super) async fn connect(seeds: Vec<Endpoint>, config: &ClusterConfig) -> Result<Self, Error> {
-        let (template, home) = (check(&seeds)?, Home::here());
+        let (template, runtime) = (check(&seeds)?, Runtime::here());
         let mut node_config = config.node.clone();
         // Each node replaces its own connections.
         node_config.reconnect = None;
@@ -83,7 +83,7 @@ impl Core {
             events: NodeEventHub::new(),
             has_told: AtomicBool::new(false),
             reached: watch::Sender::default(),
-            home: home.clone(),
+            runtime: runtime.clone(),
         });
         let seeds = seeds.into_iter().map(|seed| {
             let address = NodeAddress::new(seed.host(), seed.port());
@@ -107,12 +107,12 @@ impl Core {
             limit,
             zones,
         };
-        home.spawn(task.run());
+        runtime.spawn(task.run());
         if let Some(limit) = config.silence_limit {
             let (topology, refresh) = (Arc::downgrade(&topology), refresh.downgrade());
             let counters = counters.clone();
             let watch = SilenceWatch { topology, counters, refresh, departed: departures, limit };
-            home.spawn(watch.run());
+            runtime.spawn(watch.run());
         }
         Ok(Self {
             config: config.clone(),
@@ -121,7 +121,7 @@ impl Core {
             learned: Mutex::default(),
             refresh,
             closed: watch::Sender::new(false),
-            home,
+            runtime,
         })
     }
 

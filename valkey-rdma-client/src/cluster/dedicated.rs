@@ -3,18 +3,18 @@
 use valkey_rdma_resp::{FromValue, ServerErrorKind, Value};
 
 use super::address::NodeAddress;
-use super::client::ClusterClient;
+use super::client::Cluster;
 use super::fan_out::Targets;
 use super::route::{Route, Routed, UNKNOWN, no_route, route, slot_of};
 use super::tries::{Target, Tries};
+use crate::command::table::{Access, find, first_key};
+use crate::command::{Command, IntoCommand};
 use crate::dedicated::Dedicated;
 use crate::error::{ClusterError, Error};
-use crate::multiplexer::Deadline;
-use crate::resp::command_table::{Access, find, first_key};
-use crate::resp::{Command, IntoCommand};
+use crate::link::Deadline;
 use crate::streaming::{ValueReader, ValueWriter};
 
-impl ClusterClient {
+impl Cluster {
     /// Sends a blocking command on a dedicated connection to the node of its keys, as
     /// [`Client::blocking_command`](crate::Client::blocking_command) does. If the slot moves while it blocks, the server
     /// ends it with MOVED, and it is sent to the new node. If the key has moved before its slot (ASK), it is sent there too.

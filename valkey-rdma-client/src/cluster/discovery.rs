@@ -13,8 +13,8 @@ use valkey_rdma_resp::Value;
 use super::field::field;
 use super::node::Node;
 use super::slots_reply::{View, ViewNode};
+use crate::command::Command;
 use crate::error::{ClusterError, Error, TimedOut};
-use crate::resp::Command;
 
 /// How many nodes are asked at once. Several, because one may have missed the last change.
 const ASKED_AT_ONCE: usize = 3;

@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use valkey_rdma_resp::Value;
 
-use super::client::ClusterClient;
+use super::client::Cluster;
 use super::route::slot_of;
 use super::tries::Target;
+use crate::command::table::Access;
 use crate::error::Error;
 use crate::execute::sealed::Sealed;
-use crate::multiplexer::Deadline;
-use crate::resp::command_table::Access;
+use crate::link::Deadline;
 use crate::scan::ElementScan;
 use crate::scan::position::ScanPosition;
 
-impl ClusterClient {
+impl Cluster {
     /// Begins a scan of the fields of a hash and their values, as [`Client::scan_hash`](crate::Client::scan_hash) does.
     pub fn scan_hash(&self, key: impl AsRef<[u8]>) -> ElementScan<(Bytes, Bytes), Self> {
         ElementScan::new(self, "HSCAN", key)
@@ -30,7 +30,7 @@ impl ClusterClient {
     }
 }
 
-impl Sealed for ClusterClient {
+impl Sealed for Cluster {
     /// The next batch. Always from the primary: replicas have cursors of their own.
     async fn scan_on(&self, position: &mut ScanPosition) -> Result<Value, Error> {
         let target = Target::Slot(slot_of(position.key()), Access::Write);

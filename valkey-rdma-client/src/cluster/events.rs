@@ -11,10 +11,10 @@ use futures_core::Stream;
 use futures_util::stream::{Map, SelectAll, StreamExt, select_all};
 
 use super::address::NodeAddress;
-use crate::client::Client;
 use crate::error::{Error, LostCause, Reason};
 use crate::events::hub::{Hub, Unread};
 use crate::events::{ConnectionEvent, ConnectionEvents};
+use crate::server::Server;
 use crate::stats::ConnectionInfo;
 
 /// What happened to a connection to a node, or to the cluster. `connection` counts those to one node from 0: see
@@ -202,13 +202,13 @@ impl NodeEventHub {
     }
 
     /// Listens from now on. `connected` lists the nodes that are connected.
-    pub(super) fn listen(&self, connected: impl FnOnce() -> Vec<(NodeAddress, Client)>) -> ClusterEvents {
+    pub(super) fn listen(&self, connected: impl FnOnce() -> Vec<(NodeAddress, Server)>) -> ClusterEvents {
         let connections = || connected().into_iter().map(|(node, client)| connection(&node, &client));
         ClusterEvents { news: self.0.listen(connections), connections: select_all([]) }
     }
 
     /// A node is connected once `publish` has run. No listener is added in between.
-    pub(super) fn connected(&self, node: &NodeAddress, client: &Client, publish: impl FnOnce()) {
+    pub(super) fn connected(&self, node: &NodeAddress, client: &Server, publish: impl FnOnce()) {
         self.0.pass_after(publish, || [connection(node, client)]);
     }
 
@@ -222,7 +222,7 @@ impl NodeEventHub {
     }
 }
 
-fn connection(node: &NodeAddress, client: &Client) -> News {
+fn connection(node: &NodeAddress, client: &Server) -> News {
     News::Connection(node.clone(), client.events())
 }
 

@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use valkey_rdma_resp::Value;
 
-use super::client::ClusterClient;
+use super::client::Cluster;
 use super::route::Route;
+use crate::command::Command;
 use crate::error::Error;
 use crate::execute::Execute;
-use crate::resp::Command;
 use crate::transaction::Transaction;
 
-impl Execute for ClusterClient {
+impl Execute for Cluster {
     async fn execute(&self, command: Command) -> Result<Value, Error> {
         self.execute(command).await
     }

@@ -7,15 +7,15 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use valkey_rdma_resp::Value;
 
 use super::aggregate::join;
-use super::client::ClusterClient;
+use super::client::Cluster;
 use super::node::Node;
 use super::route::{Route, slot_of};
 use super::slots_reply::SLOTS;
 use super::tries::{Target, Tries};
+use crate::command::Command;
+use crate::command::table::{Access, Response, find};
 use crate::error::{ClusterError, Error};
-use crate::multiplexer::Deadline;
-use crate::resp::Command;
-use crate::resp::command_table::{Access, Response, find};
+use crate::link::Deadline;
 
 /// What a [`Route`] names.
 pub(super) enum Targets {
@@ -23,7 +23,7 @@ pub(super) enum Targets {
     Several(Vec<Target>),
 }
 
-impl ClusterClient {
+impl Cluster {
     /// Sends a command to the nodes that `route` names, whatever its keys say. Replies of several nodes are joined as for
     /// commands [without keys](crate::cluster#commands-without-keys).
     ///

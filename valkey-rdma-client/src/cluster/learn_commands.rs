@@ -6,13 +6,13 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use valkey_rdma_resp::Value;
 
-use super::client::ClusterClient;
+use super::client::Cluster;
 use super::learned::Learned;
 use super::route::no_route;
 use super::tries::Target;
+use crate::command::Command;
 use crate::error::Error;
-use crate::multiplexer::Deadline;
-use crate::resp::Command;
+use crate::link::Deadline;
 use crate::sync::lock;
 
 /// The most names kept.
@@ -32,7 +32,7 @@ impl Described {
     }
 }
 
-impl ClusterClient {
+impl Cluster {
     /// Routes a command as a server describes it.
     pub(super) async fn execute_unknown(&self, command: Command) -> Result<Value, Error> {
         let deadline = self.core.config.node.limit(&command).and_then(Deadline::after);
@@ -76,7 +76,7 @@ impl ClusterClient {
             Ok(reply) => reply.as_slice().and_then(|entries| Learned::read(entries.first()?)).map(Arc::new),
             // The user may not be allowed to ask.
             Err(Error::Server(_)) => {
-                let reason = "its keys are unknown; name the node with ClusterClient::execute_on";
+                let reason = "its keys are unknown; name the node with Cluster::execute_on";
                 return Err(no_route(command, reason).into());
             }
             Err(error) => return Err(error),

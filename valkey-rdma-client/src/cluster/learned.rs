@@ -3,9 +3,7 @@
 use valkey_rdma_resp::Value;
 
 use super::field::field;
-use crate::resp::command_table::{
-    Access, Begin, Description, Find, KeyRule, KeySpec, Request, Response, Word,
-};
+use crate::command::table::{Access, Begin, Description, Find, KeyRule, KeySpec, Request, Response, Word};
 
 /// A command as a server describes it.
 pub(crate) struct Learned {

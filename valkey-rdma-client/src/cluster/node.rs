@@ -13,12 +13,12 @@ use super::address::NodeAddress;
 use super::events::{ClusterEvent, NodeEventHub};
 use super::ports::PortRules;
 use super::redial::Redial;
-use crate::client::Client;
 use crate::config::{Backoff, Config};
-use crate::connection::Connector;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause, LostConnection};
-use crate::home::Home;
+use crate::link::Connector;
+use crate::runtime::Runtime;
+use crate::server::Server;
 use crate::sync::lock;
 
 /// How to connect to nodes.
@@ -32,7 +32,7 @@ pub(super) struct DialSettings {
     pub(super) has_told: AtomicBool,
     /// Sent to when a node was connected: attempts to connect to others that wait begin at once.
     pub(super) reached: watch::Sender<()>,
-    pub(super) home: Home,
+    pub(super) runtime: Runtime,
 }
 
 /// A node. It connects on demand, in a task of its own, so that no command of another node waits for it.
@@ -43,7 +43,7 @@ pub(super) struct Node {
     settings: Arc<DialSettings>,
     /// The endpoint, where it does not follow from the rules: that of a seed.
     endpoint: Option<Endpoint>,
-    live: ArcSwapOption<Client>,
+    live: ArcSwapOption<Server>,
     dial: Mutex<Dial>,
     /// Why the last attempt to connect failed, unless it succeeded. Sent to with every end of an attempt.
     outcome: watch::Sender<Option<Error>>,
@@ -102,14 +102,14 @@ impl Node {
     }
 
     /// The connection, if there is one. It may be lost already.
-    pub(super) fn live(&self) -> Option<Client> {
+    pub(super) fn live(&self) -> Option<Server> {
         self.live.load().as_deref().cloned()
     }
 
     /// Connects unless connected, and waits for the attempt to end.
     ///
     /// Cancel safe: the attempt goes on.
-    pub(super) async fn connected(self: &Arc<Self>) -> Result<Client, Error> {
+    pub(super) async fn connected(self: &Arc<Self>) -> Result<Server, Error> {
         let mut outcome = self.outcome.subscribe();
         // Looked at after subscribing: an attempt that ends in between is seen.
         if let Some(client) = self.live() {
@@ -125,7 +125,7 @@ impl Node {
     }
 
     /// Forgets a connection that was lost. A newer one stays.
-    pub(super) fn lost(&self, client: &Client) {
+    pub(super) fn lost(&self, client: &Server) {
         let mut dial = lock(&self.dial);
         let lost = self.live().filter(|live| live.is_same(client)).map(|_| self.live.swap(None));
         if lost.is_some() {
@@ -141,7 +141,7 @@ impl Node {
     }
 
     /// Refuses connections from now on. Returns the last one.
-    pub(super) fn close(&self) -> Option<Client> {
+    pub(super) fn close(&self) -> Option<Server> {
         lock(&self.dial).closed = true;
         self.live.swap(None).map(|client| (*client).clone())
     }
@@ -278,17 +278,17 @@ impl Node {
             let may_hurry = dial.redial.may_hurry();
             // A runtime that shuts down drops the attempt at once, which takes the lock.
             drop(dial);
-            self.settings.home.spawn(attempt.run(not_before, may_hurry));
+            self.settings.runtime.spawn(attempt.run(not_before, may_hurry));
         }
         Ok(())
     }
 
-    async fn connect(&self) -> Result<Client, Error> {
+    async fn connect(&self) -> Result<Server, Error> {
         let endpoint = match &self.endpoint {
             Some(endpoint) => endpoint.clone(),
             None => self.settings.rules.endpoint(&self.address).await?,
         };
-        Client::start(Connector::new(endpoint, self.settings.config.clone()), None).await
+        Server::start(Connector::new(endpoint, self.settings.config.clone()), None).await
     }
 }
 

@@ -8,16 +8,16 @@ use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use valkey_rdma_resp::{FromValue, Value};
 
-use super::client::ClusterClient;
+use super::client::Cluster;
 use super::core::Place;
 use super::node::Node;
 use super::route::{Routed, route, slot_of};
 use super::tries::{Target, Tries};
+use crate::command::table::{Access, Description, find};
+use crate::command::{Command, CommandClass, EncodedPipeline, IntoCommand, RefusedCommand};
 use crate::error::Error;
-use crate::multiplexer::{Deadline, Replies, ReplyBuffer};
+use crate::link::{Deadline, Replies, ReplyBuffer};
 use crate::pipeline::convert_replies;
-use crate::resp::command_table::{Access, Description, find};
-use crate::resp::{Command, CommandClass, EncodedPipeline, IntoCommand, RefusedCommand};
 
 /// Commands sent together: those of one node in one write, those of different nodes at the same time.
 ///
@@ -41,7 +41,7 @@ use crate::resp::{Command, CommandClass, EncodedPipeline, IntoCommand, RefusedCo
 #[derive(Clone, Debug)]
 #[must_use = "a pipeline does nothing until sent"]
 pub struct ClusterPipeline {
-    cluster: ClusterClient,
+    cluster: Cluster,
     commands: Vec<Command>,
     /// The slot whose node gets the commands that any node may run.
     keyless: Option<u16>,
@@ -171,7 +171,7 @@ impl ClusterPipeline {
     }
 }
 
-impl ClusterClient {
+impl Cluster {
     /// Begins a pipeline.
     pub fn pipeline(&self) -> ClusterPipeline {
         ClusterPipeline { cluster: self.clone(), commands: Vec::new(), keyless: None }
@@ -364,4 +364,4 @@ fn transaction_refusal(command: &Command) -> Option<RefusedCommand> {
     }
 }
 
-const USE_TRANSACTION: &str = "a pipeline may go to several nodes; use ClusterClient::transaction";
+const USE_TRANSACTION: &str = "a pipeline may go to several nodes; use Cluster::transaction";

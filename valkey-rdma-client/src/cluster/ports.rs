@@ -5,12 +5,12 @@
 use tokio::time::timeout;
 
 use super::address::{AddressMap, MappedAddress, NodeAddress};
-use crate::client::Client;
+use crate::command::Command;
 use crate::config::Config;
-use crate::connection::Connector;
 use crate::endpoint::{Endpoint, RdmaPort, Transport};
 use crate::error::{ClusterError, Error};
-use crate::resp::Command;
+use crate::link::Connector;
+use crate::server::Server;
 
 /// How to find the endpoint of a node.
 pub(crate) struct PortRules {
@@ -72,7 +72,7 @@ impl PortRules {
         let limit = endpoint.timeout();
         let config = Config::default().reconnect(None).command_timeout(limit);
         let ask = async {
-            let client = Client::start(Connector::new(endpoint, config), None).await?;
+            let client = Server::start(Connector::new(endpoint, config), None).await?;
             client.execute(Command::from_args(["INFO", "server"])).await
         };
         let info = timeout(limit, ask).await.map_err(|_| ClusterError::NoRdmaPort {

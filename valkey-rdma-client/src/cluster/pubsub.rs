@@ -11,12 +11,12 @@ mod standing;
 
 use self::lane::Lane;
 use self::standing::Standing;
-use super::client::ClusterClient;
+use super::client::Cluster;
 use super::core::CLUSTER;
 use super::core::Core;
 use super::route::slot_of;
 use crate::error::{Error, LostCause, LostConnection};
-use crate::multiplexer::Deadline;
+use crate::link::Deadline;
 use crate::pubsub::Names;
 use crate::pubsub::{
     DEFAULT_CAPACITY, Event, SlowConsumer, Subscription, SubscriptionRequest, request, unconfirmed,
@@ -57,7 +57,7 @@ use crate::sync::lock;
 /// Dropping it closes its connections.
 #[derive(Debug)]
 pub struct ClusterSubscriber {
-    cluster: ClusterClient,
+    cluster: Cluster,
     capacity: usize,
     slow: SlowConsumer,
     /// By slot; `None` for channels and patterns.
@@ -76,7 +76,7 @@ struct Orders {
     standing: Arc<Standing>,
 }
 
-impl ClusterClient {
+impl Cluster {
     /// Begins subscriptions, with the same login as this client. The first subscription opens the first connection.
     #[must_use]
     pub fn subscriber(&self) -> ClusterSubscriber {
@@ -181,7 +181,7 @@ impl ClusterSubscriber {
             let (events, limits) = (self.sender.clone(), (self.capacity, self.slow));
             let mut lane = Lane::new(core.clone(), slot, orders, standing.clone(), events.clone(), limits);
             let end = self.end.clone();
-            self.cluster.core.home.spawn(async move {
+            self.cluster.core.runtime.spawn(async move {
                 let mut ended = end.subscribe();
                 tokio::select! {
                     outcome = lane.run() => {

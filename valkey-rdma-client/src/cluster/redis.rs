@@ -3,11 +3,11 @@
 use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisFuture, Value};
 
-use super::client::ClusterClient;
+use super::client::Cluster;
 use crate::redis::{send, send_all};
 
 /// Pipelines are split by node, and atomic ones are transactions, whose keys must be in one slot.
-impl ConnectionLike for ClusterClient {
+impl ConnectionLike for Cluster {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(send(self, cmd))
     }

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use redis_protocol::redis_keyslot;
 
 use super::address::NodeAddress;
+use crate::command::Command;
+use crate::command::table::{Access, Description, Request, Response, find, for_each_key};
 use crate::error::ClusterError;
-use crate::resp::Command;
-use crate::resp::command_table::{Access, Description, Request, Response, find, for_each_key};
 
 /// The nodes that a command is sent to, if its keys do not say it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,9 +152,9 @@ fn concerns_one_node(command: &Command, description: &Description<'_>) -> bool {
 const READ_BY_ANY: [&[u8]; 7] =
     [b"INFO", b"KEYSLOT", b"NODES", b"SHARDS", b"SLOTS", b"HELP", b"COUNT-FAILURE-REPORTS"];
 
-const SCANS: &str = "its cursor holds on one node only; use ClusterClient::scan";
+const SCANS: &str = "its cursor holds on one node only; use Cluster::scan";
 pub(super) const UNKNOWN: &str = "its keys are unknown";
-const NAME_THE_NODE: &str = "it concerns one node; name it with ClusterClient::execute_on";
+const NAME_THE_NODE: &str = "it concerns one node; name it with Cluster::execute_on";
 
 #[cfg(test)]
 mod tests {

@@ -10,14 +10,14 @@ use tokio::time::{Instant, timeout_at};
 use valkey_rdma_resp::Value;
 
 use super::address::NodeAddress;
-use super::client::ClusterClient;
+use super::client::Cluster;
 use super::discovery::own_slots;
 use super::node::Node;
 use super::slots_reply::SLOTS;
 use super::tries::{Target, Tries};
+use crate::command::{Command, ToArg};
 use crate::error::{ClusterError, Error, Fate, TimedOut};
-use crate::multiplexer::Deadline;
-use crate::resp::{Command, ToArg};
+use crate::link::Deadline;
 use crate::scan::cursor::Cursor;
 use crate::scan::options::{ScanOptions, batch, one_by_one};
 
@@ -45,7 +45,7 @@ use crate::scan::options::{ScanOptions, batch, one_by_one};
 /// migration (CLUSTER MIGRATESLOTS, since Valkey 9.0) moves a slot and its keys at once.
 #[derive(Debug)]
 pub struct ClusterScan {
-    cluster: ClusterClient,
+    cluster: Cluster,
     options: ScanOptions,
     /// The slots that were scanned.
     done: Box<[bool; SLOTS]>,
@@ -69,7 +69,7 @@ struct Part {
     slots: Vec<u16>,
 }
 
-impl ClusterClient {
+impl Cluster {
     /// Begins a scan of all keys.
     pub fn scan(&self) -> ClusterScan {
         ClusterScan {
@@ -272,7 +272,7 @@ impl Part {
     /// The next batch of the node.
     async fn next_batch(
         &mut self,
-        cluster: &ClusterClient,
+        cluster: &Cluster,
         node: Arc<Node>,
         deadline: Option<Deadline>,
         options: &ScanOptions,
@@ -294,7 +294,7 @@ struct Patience {
 }
 
 impl Patience {
-    fn new(cluster: &ClusterClient) -> Self {
+    fn new(cluster: &Cluster) -> Self {
         let config = &cluster.core.config.node;
         Self {
             deadline: config.command_timeout.and_then(Deadline::after),

@@ -17,7 +17,7 @@ use super::counters::ClusterCounters;
 use super::node::Node;
 use super::refresh::{RefreshRequest, request_refresh};
 use super::topology::Topology;
-use crate::client::Client;
+use crate::server::Server;
 use crate::sync::{Mutex, lock};
 
 /// What the task needs. It ends with the last client.
@@ -26,7 +26,7 @@ pub(super) struct SilenceWatch {
     pub(super) counters: Arc<Mutex<ClusterCounters>>,
     pub(super) refresh: mpsc::WeakSender<RefreshRequest>,
     /// Connections whose node has left the map.
-    pub(super) departed: mpsc::UnboundedReceiver<(Arc<Node>, Client)>,
+    pub(super) departed: mpsc::UnboundedReceiver<(Arc<Node>, Server)>,
     /// How long a node may leave commands unanswered.
     pub(super) limit: Duration,
 }
@@ -34,7 +34,7 @@ pub(super) struct SilenceWatch {
 /// A connection with commands in flight. It is kept although its node may have left the map.
 struct Watched {
     node: Arc<Node>,
-    client: Client,
+    client: Server,
     /// Counts what has been received.
     reads: u64,
     /// Since when that has not grown.
@@ -45,7 +45,7 @@ struct Watched {
 
 impl Watched {
     /// Of a node that has left the map.
-    fn departed(node: Arc<Node>, client: Client) -> Self {
+    fn departed(node: Arc<Node>, client: Server) -> Self {
         let reads = client.counters().reads;
         Self { node, client, reads, since: Instant::now(), was_primary: false }
     }

@@ -5,11 +5,11 @@ use indexmap::IndexMap;
 use valkey_rdma_resp::{UnexpectedReply, Value};
 
 use super::aggregate::join;
-use super::client::ClusterClient;
+use super::client::Cluster;
 use super::route::slot_of;
+use crate::command::Command;
+use crate::command::table::{Description, Response, for_each_key};
 use crate::error::{ClusterError, Error};
-use crate::resp::Command;
-use crate::resp::command_table::{Description, Response, for_each_key};
 
 /// A part of a command: keys of one slot.
 struct Part {
@@ -19,7 +19,7 @@ struct Part {
     places: Vec<usize>,
 }
 
-impl ClusterClient {
+impl Cluster {
     /// Runs a command with keys of several slots. The parts run independently of each other: if one fails, the others may
     /// have run.
     pub(super) async fn execute_split(
@@ -124,7 +124,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::resp::command_table::{Access, Begin, Find, KeyRule, KeySpec, Request, find};
+    use crate::command::table::{Access, Begin, Find, KeyRule, KeySpec, Request, find};
 
     fn parts(line: &str) -> Vec<(String, Vec<usize>)> {
         let command = Command::from_args(line.split(' '));

@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use valkey_rdma_resp::Value;
 
-use super::client::ClusterClient;
+use super::client::Cluster;
 use super::core::Place;
 use super::tries::{Target, Tries};
-use crate::client::{Attempt, FailedAttempt};
+use crate::command::Command;
+use crate::command::table::Access;
 use crate::error::Error;
-use crate::multiplexer::Deadline;
-use crate::resp::Command;
-use crate::resp::command_table::Access;
+use crate::link::Deadline;
+use crate::server::{Attempt, FailedAttempt};
 
 /// A command on its way to the node of its slot. Written by hand, because every command passes here: each `async fn` between
 /// a caller and its reply costs as much as finding the slot.
 pub(super) struct ToSlot<'a> {
-    cluster: &'a ClusterClient,
+    cluster: &'a Cluster,
     slot: u16,
     access: Access,
     deadline: Option<Deadline>,
@@ -35,7 +35,7 @@ enum Way<'a> {
 
 type Longer<'a> = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'a>>;
 
-impl ClusterClient {
+impl Cluster {
     /// Sends a command to the node of its slot, now. The future waits for the reply.
     pub(super) fn to_slot(
         &self,

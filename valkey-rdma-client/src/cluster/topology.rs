@@ -13,8 +13,8 @@ use super::events::{ClusterEvent, NodeEventHub};
 use super::node::{DialSettings, Facts, Node};
 use super::slot_map::{Shard, SlotMap};
 use super::slots_reply::View;
-use crate::client::Client;
 use crate::config::Backoff;
+use crate::server::Server;
 use crate::sync::lock;
 
 /// The map and the nodes. Reading the map takes no lock; replacing it holds one, but never across an `await`.
@@ -26,7 +26,7 @@ pub(super) struct Topology {
     seeds: Vec<Arc<Node>>,
     settings: Arc<DialSettings>,
     /// Takes the connections of nodes that leave and may owe replies, if they are watched.
-    departed: Option<mpsc::UnboundedSender<(Arc<Node>, Client)>>,
+    departed: Option<mpsc::UnboundedSender<(Arc<Node>, Server)>>,
 }
 
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl Topology {
     pub(super) fn new(
         settings: Arc<DialSettings>,
         seeds: Vec<Arc<Node>>,
-        departed: Option<mpsc::UnboundedSender<(Arc<Node>, Client)>>,
+        departed: Option<mpsc::UnboundedSender<(Arc<Node>, Server)>>,
     ) -> Self {
         Self {
             map: ArcSwap::from_pointee(SlotMap::empty()),
@@ -263,7 +263,7 @@ mod tests {
     use super::super::slots_reply::SLOTS;
     use super::*;
     use crate::config::Config;
-    use crate::home::Home;
+    use crate::runtime::Runtime;
 
     fn topology() -> Topology {
         let settings = DialSettings {
@@ -273,7 +273,7 @@ mod tests {
             events: NodeEventHub::new(),
             has_told: Default::default(),
             reached: watch::Sender::default(),
-            home: Home::here(),
+            runtime: Runtime::here(),
         };
         Topology::new(Arc::new(settings), Vec::new(), None)
     }

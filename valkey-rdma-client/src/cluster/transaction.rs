@@ -2,16 +2,16 @@
 
 use valkey_rdma_resp::{ServerError, ServerErrorKind};
 
-use super::client::ClusterClient;
+use super::client::Cluster;
 use super::route::{no_route, slot_of};
 use super::tries::{Target, Tries};
+use crate::command::table::{Access, find, for_each_key};
+use crate::command::{Command, EncodedPipeline, Reply, ToArg};
 use crate::error::{ClusterError, Error};
-use crate::multiplexer::{Deadline, Replies};
-use crate::resp::command_table::{Access, find, for_each_key};
-use crate::resp::{Command, EncodedPipeline, Reply, ToArg};
+use crate::link::{Deadline, Replies};
 use crate::transaction::{Transaction, Watch};
 
-impl ClusterClient {
+impl Cluster {
     /// Begins a transaction, which one node runs. Its keys must be in the same slot.
     ///
     /// ```no_run

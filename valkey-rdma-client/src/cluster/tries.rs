@@ -11,9 +11,9 @@ use super::core::{Core, Place};
 use super::node::Node;
 use super::redirect::Verdict;
 use super::slot_map::SlotMap;
+use crate::command::table::Access;
 use crate::error::{ClusterError, Error, Fate, LostConnection, TimedOut};
-use crate::multiplexer::Deadline;
-use crate::resp::command_table::Access;
+use crate::link::Deadline;
 use crate::sync::lock;
 
 /// What a command has to reach.

@@ -10,14 +10,14 @@ use futures_util::future::BoxFuture;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::silence::ask;
-use crate::client::Client;
 use crate::error::LostCause;
 use crate::question::Answer;
+use crate::server::Server;
 
 /// When calls leave the server of a connection.
 #[derive(Clone)]
 pub(super) struct ReplacedCheck {
-    client: Client,
+    client: Server,
     /// How long a call waits before the server is asked, and how long it has for its answer.
     limit: Duration,
     /// Called when it has not answered. Completes when it was replaced.
@@ -26,7 +26,7 @@ pub(super) struct ReplacedCheck {
 
 impl ReplacedCheck {
     pub(super) fn new(
-        client: &Client,
+        client: &Server,
         limit: Duration,
         replaced: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Self {
@@ -40,8 +40,8 @@ impl ReplacedCheck {
         Box::pin(async move {
             // Most calls end meanwhile, and cost no task.
             sleep(check.limit).await;
-            let home = check.client.home().clone();
-            match home.run(check.ask_until_it_is_replaced()).await {
+            let runtime = check.client.runtime().clone();
+            match runtime.run(check.ask_until_it_is_replaced()).await {
                 Some(cause) => cause,
                 // What runs the connection has ended, and ends the call.
                 None => pending().await,

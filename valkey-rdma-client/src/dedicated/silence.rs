@@ -7,23 +7,23 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::client::Client;
-use crate::connection::{RawConnection, Whereabouts, keepalive_limit};
+use crate::command::Command;
 use crate::error::{Error, LostCause};
+use crate::link::{RawConnection, Whereabouts, keepalive_limit};
 use crate::question::Answer;
-use crate::resp::Command;
+use crate::server::Server;
 use crate::stats::Purpose;
 
 /// Asks about the server of one connection.
 pub(super) struct ServerCheck {
-    client: Client,
+    client: Server,
     /// `None`: silence is not limited, or the transport notices it.
     limit: Option<Duration>,
     whereabouts: Option<Whereabouts>,
 }
 
 impl ServerCheck {
-    pub(super) fn new(client: &Client, raw: &RawConnection) -> Self {
+    pub(super) fn new(client: &Server, raw: &RawConnection) -> Self {
         let limit = keepalive_limit(&raw.info, client.config());
         let whereabouts = client.connector().whereabouts(raw);
         Self { client: client.clone(), limit, whereabouts }
@@ -33,9 +33,9 @@ impl ServerCheck {
     /// connections belong. Boxed, because it is part of every call's future, and rarely of use.
     pub(super) fn failed(self) -> Pin<Box<dyn Future<Output = LostCause> + Send>> {
         let Some(limit) = self.limit else { return Box::pin(pending()) };
-        let home = self.client.home().clone();
+        let runtime = self.client.runtime().clone();
         let work = async move { self.ask_until_it_fails(limit).await };
-        Box::pin(async move { home.run(work).await.unwrap_or(LostCause::Stopped) })
+        Box::pin(async move { runtime.run(work).await.unwrap_or(LostCause::Stopped) })
     }
 
     async fn ask_until_it_fails(&self, limit: Duration) -> LostCause {
@@ -58,7 +58,7 @@ impl ServerCheck {
 }
 
 /// Asks a server whether it answers, on the client's shared connection, or on a new one if that was lost.
-pub(super) async fn ask(client: Client, limit: Duration) -> Answer {
+pub(super) async fn ask(client: Server, limit: Duration) -> Answer {
     match client.execute(Command::new("PING").timeout(limit)).await {
         Ok(_) | Err(Error::Server(_)) => Answer::Present,
         Err(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Moved) => Answer::Moved,

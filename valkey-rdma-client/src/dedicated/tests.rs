@@ -7,14 +7,14 @@ use tokio::time::timeout;
 use super::*;
 use crate::config::Config;
 use crate::error::Fate;
-use crate::multiplexer::tests::{Door, PING, Peer, pair};
+use crate::link::tests::{Door, PING, Peer, pair};
 
 const BLPOP: &str = "*3\r\n$5\r\nBLPOP\r\n$1\r\nl\r\n$1\r\n0\r\n";
 
 /// A call that blocks, and the server's ends of the shared connection and its own.
 async fn blocked(
     config: &Config,
-) -> (tokio::task::JoinHandle<Result<Value, Error>>, Client, Door, Peer, Peer) {
+) -> (tokio::task::JoinHandle<Result<Value, Error>>, Server, Door, Peer, Peer) {
     let (client, door, shared) = pair(config).await;
     let mut own = door.admit();
     let call = tokio::spawn({

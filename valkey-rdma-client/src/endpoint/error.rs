@@ -35,7 +35,7 @@ pub enum EndpointError {
     MissingHost,
     /// A URL with a list of hosts.
     #[error(
-        "the URL names several hosts: give ClusterClient a list of URLs, or use Sentinels, as in \
+        "the URL names several hosts: give Cluster a list of URLs, or use Sentinels, as in \
          valkey+sentinel://host:26379,host:26379/service"
     )]
     SeveralHosts,
@@ -126,16 +126,16 @@ fn instead_of_option(name: &str) -> &'static str {
 fn instead_of(scheme: &str) -> &'static str {
     match scheme {
         "rediss" | "valkeys" => {
-            "; TLS is not supported, and those send the password as it is (a Rust program can give Client::connect_with_dialer a stream that encrypts)"
+            "; TLS is not supported, and those send the password as it is (a Rust program can give Server::connect_with_dialer a stream that encrypts)"
         }
         "unix" | "redis+unix" | "valkey+unix" => {
-            "; Unix sockets are not supported (a Rust program can give one to Client::connect_with_dialer)"
+            "; Unix sockets are not supported (a Rust program can give one to Server::connect_with_dialer)"
         }
         "sentinel" | "redis-sentinel" | "rediss-sentinel" => {
             ", with +sentinel behind it: valkey+sentinel://host:26379/service"
         }
         _ if scheme.ends_with("+cluster") || scheme.ends_with("-cluster") => {
-            "; for a cluster, give ClusterClient a list of such URLs"
+            "; for a cluster, give Cluster a list of such URLs"
         }
         _ => "",
     }

@@ -14,8 +14,8 @@ use super::request::SubscriptionRequest;
 use super::silence::SilenceCheck;
 use super::task::{MAX_PENDING, Pending, Task};
 use crate::config::Backoff;
-use crate::connection::Registration;
 use crate::error::{Error, LostCause, LostConnection};
+use crate::link::Registration;
 use crate::stats::Purpose;
 
 impl Pending {

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use crate::error::Error;
-use crate::multiplexer::Deadline;
+use crate::link::Deadline;
 
 /// The most reasons that are logged as warnings: a reason may contain something that differs each time.
 const MAX_WARNINGS: usize = 8;

@@ -8,7 +8,7 @@ use tokio::time::timeout_at;
 
 use super::Subscription;
 use crate::error::{Error, TimedOut};
-use crate::multiplexer::Deadline;
+use crate::link::Deadline;
 
 /// A request to change subscriptions, with a waiting caller.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use valkey_rdma_resp::Value;
 
+use crate::command::Command;
 use crate::config::Config;
-use crate::connection::{RawConnection, keepalive_limit};
 use crate::error::LostCause;
-use crate::resp::Command;
+use crate::link::{RawConnection, keepalive_limit};
 
 /// Watches one connection with subscriptions.
 #[derive(Debug)]

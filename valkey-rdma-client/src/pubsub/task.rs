@@ -16,11 +16,11 @@ use super::outbox::Outbox;
 use super::request::SubscriptionRequest;
 use super::silence::SilenceCheck;
 use super::{Event, Message, Shared, SlowConsumer, Subscription};
+use crate::command::Command;
 use crate::config::STABLE_AFTER;
-use crate::connection::{Connector, RawConnection, Registration};
 use crate::error::{Chain, Error, LostCause};
-use crate::multiplexer::Deadline;
-use crate::resp::Command;
+use crate::link::Deadline;
+use crate::link::{Connector, RawConnection, Registration};
 
 /// The most unconfirmed commands; beyond it, no request is taken.
 pub(super) const MAX_PENDING: usize = 1024;

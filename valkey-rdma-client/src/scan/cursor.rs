@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::client::ClientId;
+use crate::server::ServerId;
 
 /// A cursor is valid on the server that returned it only: another server begins anew, and so does one that was restarted. The client
 /// of a cluster's node does not reconnect, so its server is the same.
@@ -11,7 +11,7 @@ pub(crate) struct Cursor {
     /// `None` at the beginning.
     at: Option<Bytes>,
     /// The client of the server that returned the cursor, if there are several.
-    server: Option<ClientId>,
+    server: Option<ServerId>,
     /// How often the scan began anew.
     restarts: u32,
 }
@@ -23,7 +23,7 @@ impl Cursor {
     }
 
     /// The cursor for the next batch from this server.
-    pub(crate) fn on(&self, server: &ClientId) -> &[u8] {
+    pub(crate) fn on(&self, server: &ServerId) -> &[u8] {
         if self.server.as_ref() == Some(server) { self.get() } else { START }
     }
 
@@ -33,7 +33,7 @@ impl Cursor {
     }
 
     /// This server has answered. Servers that only redirect do not count.
-    pub(crate) fn answered_by(&mut self, server: ClientId) {
+    pub(crate) fn answered_by(&mut self, server: ServerId) {
         if self.server.as_ref() != Some(&server) {
             self.restarts += u32::from(self.server.is_some());
             self.server = Some(server);
@@ -42,7 +42,7 @@ impl Cursor {
     }
 
     /// How often the scan has begun anew, if it may not do so once more on this server.
-    pub(crate) fn restarted_too_often(&self, server: &ClientId) -> Option<u32> {
+    pub(crate) fn restarted_too_often(&self, server: &ServerId) -> Option<u32> {
         let anew = self.server.as_ref().is_some_and(|known| known != server);
         (anew && self.restarts >= MOST_RESTARTS).then_some(self.restarts)
     }

@@ -9,10 +9,10 @@ use valkey_rdma_resp::FromValue;
 
 use super::options::{batch, one_by_one};
 use super::position::ScanPosition;
-use crate::client::Client;
+use crate::command::ToArg;
 use crate::error::Error;
 use crate::execute::Execute;
-use crate::resp::ToArg;
+use crate::server::Server;
 
 /// The elements of one key: [`Client::scan_hash`], [`Client::scan_set`], [`Client::scan_sorted_set`], and the methods of the same names of
 /// [`ClusterClient`](crate::ClusterClient).
@@ -39,7 +39,7 @@ use crate::resp::ToArg;
 /// at the same address, or by Sentinel. Elements may be missed then.
 #[derive(Clone, Debug)]
 #[must_use = "a scan asks for nothing until its batches or elements are read"]
-pub struct ElementScan<T, C = Client> {
+pub struct ElementScan<T, C = Server> {
     client: C,
     /// `None` at the end.
     position: Option<ScanPosition>,
@@ -106,7 +106,7 @@ impl<C: Execute> ElementScan<(Bytes, Bytes), C> {
     }
 }
 
-impl Client {
+impl Server {
     /// Begins a scan of the fields of a hash and their values: HSCAN, as often as it takes.
     pub fn scan_hash(&self, key: impl AsRef<[u8]>) -> ElementScan<(Bytes, Bytes)> {
         ElementScan::new(self, "HSCAN", key)

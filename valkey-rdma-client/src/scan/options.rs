@@ -5,8 +5,8 @@ use futures_core::Stream;
 use futures_util::stream::{self, TryStreamExt};
 use valkey_rdma_resp::{FromValue, UnexpectedReply, Value};
 
+use crate::command::{Command, ToArg};
 use crate::error::Error;
-use crate::resp::{Command, ToArg};
 
 /// What follows the cursor.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::cursor::Cursor;
 use super::options::ScanOptions;
-use crate::resp::Command;
+use crate::command::Command;
 
 /// How far HSCAN, SSCAN or ZSCAN has come.
 #[derive(Clone, Debug)]

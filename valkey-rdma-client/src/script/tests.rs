@@ -1,6 +1,6 @@
 use super::*;
 use crate::config::Config;
-use crate::multiplexer::tests::pair;
+use crate::link::tests::pair;
 
 #[tokio::test(start_paused = true)]
 async fn a_call_has_the_limit_and_the_leave_that_it_was_given() {

@@ -7,11 +7,11 @@ use tokio::time::timeout;
 use valkey_rdma_resp::ServerErrorKind;
 
 use crate::cluster::NodeAddress;
+use crate::command::Command;
 use crate::config::Config;
-use crate::connection::{Connector, RawConnection};
 use crate::endpoint::Endpoint;
 use crate::error::{ConnectCause, ConnectError};
-use crate::resp::Command;
+use crate::link::{Connector, RawConnection};
 use crate::stats::Purpose;
 
 /// One Sentinel.

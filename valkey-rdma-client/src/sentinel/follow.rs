@@ -8,10 +8,10 @@ use valkey_rdma_resp::{ServerError, Value};
 
 use super::Service;
 use super::ask::Sentinel;
+use crate::command::Command;
 use crate::config::{Backoff, STABLE_AFTER};
 use crate::error::{Chain, LostCause};
 use crate::pubsub::SilenceCheck;
-use crate::resp::Command;
 
 /// Listens until the service is gone. Subscribes again after a lost connection.
 pub(super) async fn follow(sentinel: Arc<Sentinel>, service: Weak<Service>) {

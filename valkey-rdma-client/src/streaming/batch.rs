@@ -7,10 +7,10 @@ use valkey_rdma_resp::{Header, ProtocolError, UnexpectedReply, Value};
 
 use super::header;
 use super::reader::read_some;
-use crate::connection::{Outstanding, RawConnection};
+use crate::command::{CRLF, Command};
 use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
-use crate::resp::{CRLF, Command};
+use crate::link::{Outstanding, RawConnection};
 
 /// What became of one key of [`Dedicated::get_each`].
 #[derive(Clone, Debug)]

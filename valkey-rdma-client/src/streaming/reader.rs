@@ -7,10 +7,10 @@ use tokio::io::AsyncReadExt;
 use valkey_rdma_resp::{ProtocolError, UnexpectedReply};
 
 use super::refused;
-use crate::connection::RawConnection;
+use crate::command::CRLF;
 use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
-use crate::resp::CRLF;
+use crate::link::RawConnection;
 use crate::stats::ConnectionInfo;
 
 /// A reply read piece by piece, from [`Client::stream_reply`](crate::Client::stream_reply). Dropping it before its end

@@ -6,10 +6,10 @@ use tokio::io::AsyncWriteExt;
 use valkey_rdma_resp::Value;
 
 use super::refused;
-use crate::connection::Outstanding;
-use crate::connection::RawConnection;
 use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
+use crate::link::Outstanding;
+use crate::link::RawConnection;
 use crate::stats::ConnectionInfo;
 
 /// An argument sent piece by piece, from [`Client::stream_argument`](crate::Client::stream_argument). Dropping it

@@ -16,11 +16,11 @@ use crate::cluster::core::{Core, Place};
 use crate::cluster::node::Node;
 use crate::cluster::redirect::Verdict;
 use crate::cluster::tries::{Target, Tries};
+use crate::command::table::Access;
 use crate::config::STABLE_AFTER;
 use crate::error::{ClusterError, Error, LostCause};
-use crate::multiplexer::Deadline;
+use crate::link::Deadline;
 use crate::pubsub::{Event, Outbox, SlowConsumer, Subscriber, Subscription, SubscriptionRequest};
-use crate::resp::command_table::Access;
 
 /// The most orders that wait for a connection. More wait in the queue of their callers.
 const MAX_WAITING: usize = 1024;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::cluster::core::{CLUSTER, Core};
 use crate::cluster::node::Node;
+use crate::command::table::Access;
 use crate::error::{ClusterError, Error, Fate, TimedOut};
-use crate::multiplexer::Deadline;
+use crate::link::Deadline;
 use crate::pubsub::unconfirmed;
-use crate::resp::command_table::Access;
 use crate::sync::{Mutex, lock};
 
 /// The state of a lane, shared with callers: one whose time is up learns what it waited for.

@@ -90,7 +90,7 @@ fn a_lost_connection_tells_the_whole_story() {
 #[test]
 fn a_refused_name_leads_to_its_setting() {
     let refusal =
-        ServerError::from_reply(b"ERR Client names cannot contain spaces, newlines or special characters.");
+        ServerError::from_reply(b"ERR Server names cannot contain spaces, newlines or special characters.");
     let text = ConnectCause::Rejected(refusal).to_string();
     assert!(text.ends_with("; give Config::name a name without blanks"), "{text}");
 }

@@ -1,0 +1,88 @@
+//! [`Drain`]: reads outstanding replies before disconnecting.
+//!
+//! Valkey 8.1.1 crashes if a client disconnects while a reply waits for its receive window (spec/peers.md). So over
+//! RDMA a disconnect waits for the end of the reply, in the background and for a limited time. Over TCP this is not
+//! needed.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+use tracing::debug;
+use valkey_rdma_resp::{Decoder, Header, Value};
+
+use crate::command::CRLF;
+use crate::error::LostCause;
+use valkey_rdma_transport::AnyStream;
+
+/// The limit for a server that sends nothing.
+pub(crate) const SILENCE: Duration = Duration::from_secs(15);
+
+/// The limit in all: enough for 512 MiB, the longest string, at 1 MB/s.
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What is read and thrown away at once.
+const SCRATCH: usize = 64 << 10;
+
+/// A connection that only drains.
+pub(super) struct Drain {
+    pub(super) socket: AnyStream,
+    pub(super) decoder: Decoder,
+    /// Replies that the server owes.
+    pub(super) replies: usize,
+    /// Bytes that it owes of a string, before them.
+    pub(super) bytes: usize,
+}
+
+impl Drain {
+    /// Reads what is outstanding and throws it away, then disconnects. Gives up after [`SILENCE`] and
+    /// after [`DRAIN_TIMEOUT`].
+    pub(super) async fn run(self) {
+        match timeout(DRAIN_TIMEOUT, self.read()).await {
+            Ok(Ok(())) => debug!("disconnected after the end of a reply"),
+            Ok(Err(cause)) => debug!(%cause, "connection ended before the reply did"),
+            Err(_) => debug!("disconnected in the middle of a reply: its rest takes too long"),
+        }
+    }
+
+    async fn read(mut self) -> Result<(), LostCause> {
+        self.skip(self.bytes).await?;
+        while self.replies > 0 || !self.decoder.is_empty() {
+            match self.decoder.header().map_err(LostCause::Protocol)? {
+                Some(Header::String(len)) => {
+                    self.skip(len + CRLF).await?;
+                    self.replies = self.replies.saturating_sub(1);
+                }
+                Some(Header::Other(Value::Push(_))) => {}
+                Some(Header::Other(_)) => self.replies = self.replies.saturating_sub(1),
+                None => arrived(self.socket.read_buf(self.decoder.room())).await.map(drop)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Discards `len` bytes.
+    async fn skip(&mut self, len: usize) -> Result<(), LostCause> {
+        let mut left = len - self.decoder.take_some(len).len();
+        let mut scratch = vec![0; left.min(SCRATCH)];
+        while left > 0 {
+            let room = left.min(SCRATCH);
+            left -= arrived(self.socket.read(&mut scratch[..room])).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for bytes, but not for a silent server.
+async fn arrived(read: impl Future<Output = io::Result<usize>>) -> Result<usize, LostCause> {
+    match timeout(SILENCE, read).await {
+        Ok(Ok(0)) => Err(LostCause::PeerClosed),
+        Ok(Ok(count)) => Ok(count),
+        Ok(Err(error)) => Err(LostCause::Io(error)),
+        Err(_) => Err(LostCause::Io(io::ErrorKind::TimedOut.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! The handshake: login, database, name and tracking, in one exchange.
+
+use std::sync::Arc;
+
+use tokio::time::timeout_at;
+use tracing::debug;
+use valkey_rdma_resp::{Protocol, ServerErrorKind, without_arguments};
+
+use super::connect::{ConnectDeadline, Connector};
+use super::login_reply::{Returns, probe};
+use super::raw::RawConnection;
+use crate::command::Command;
+use crate::endpoint::Endpoint;
+use crate::error::{ConnectCause, LostCause};
+use crate::stats::Purpose;
+
+impl Connector {
+    /// Applies the settings of endpoint and config to a connection. All commands are sent in one write. The first
+    /// refusal that matters is the failure, even if the server closes the connection after it. So is a reply that is not what its
+    /// command returns: the replies to callers would be out of step too. A plain login leaves out what only some servers know.
+    pub(super) async fn set_up(
+        &self,
+        mut raw: RawConnection,
+        purpose: Purpose,
+        is_plain: bool,
+        deadline: &ConnectDeadline,
+    ) -> Result<RawConnection, ConnectCause> {
+        let (commands, steps): (Vec<_>, Vec<_>) = self.steps(purpose, is_plain).unzip();
+        let names: Vec<_> = commands.iter().map(|command| command.kept_name().to_string()).collect();
+        let mut replies = Vec::with_capacity(commands.len());
+        let outcome = timeout_at(deadline.at, raw.exchange_into(&commands, &mut replies)).await;
+        // A server that refuses the connection says so in its only reply.
+        let is_only = replies.len() == 1;
+        let mut ignored = None;
+        for ((reply, step), name) in replies.into_iter().zip(steps).zip(names) {
+            if let Err(other) = step.returns().check(&reply) {
+                return Err(ConnectCause::Lost(Arc::new(LostCause::OutOfStep(other.in_reply_to(name)))));
+            }
+            match reply {
+                Ok(reply) if step == Step::Hello => {
+                    raw.role = reply.into_fields().ok().and_then(|mut fields| fields.take("role").ok());
+                }
+                Ok(_) => {}
+                Err(error) if step == Step::ReadReplicas && error.kind() == ServerErrorKind::NoPerm => {
+                    Arc::make_mut(&mut raw.info).may_read_replica = false;
+                }
+                // A script runs. A connection that ends it reads nothing; no other caller may get it.
+                Err(error)
+                    if step == Step::ReadReplicas
+                        && error.kind() == ServerErrorKind::Busy
+                        && purpose == Purpose::Dedicated =>
+                {
+                    debug!(%error, "ignored");
+                    raw.is_provisional = true;
+                }
+                Err(error) if step == Step::IfAllowed && error.kind() == ServerErrorKind::NoPerm => {
+                    debug!(%error, "ignored");
+                }
+                Err(error) if step.is_best_effort() && error.kind() != ServerErrorKind::NoAuth => {
+                    debug!(%error, "ignored");
+                    ignored = is_only.then_some(error);
+                }
+                Err(mut error) => {
+                    let shown = without_arguments(error.message.as_bytes()).len();
+                    error.message.truncate(shown);
+                    return Err(ConnectCause::Rejected(error));
+                }
+            }
+        }
+        match outcome {
+            Ok(Ok(())) => {
+                raw.expect_no_reply().map_err(|cause| ConnectCause::Lost(Arc::new(cause)))?;
+                Ok(raw)
+            }
+            // What it refused is then why it closes the connection.
+            Ok(Err(cause)) => {
+                Err(ignored.map_or_else(|| ConnectCause::Lost(Arc::new(cause)), ConnectCause::Rejected))
+            }
+            Err(_) => Err(deadline.passed(true)),
+        }
+    }
+
+    /// The handshake, in order.
+    fn steps(&self, purpose: Purpose, is_plain: bool) -> impl Iterator<Item = (Command, Step)> {
+        let endpoint = &self.endpoint;
+        let login = login(endpoint);
+        let login_step = match endpoint.protocol() {
+            Protocol::Resp3 => Step::Hello,
+            Protocol::Resp2 => Step::Required,
+        };
+        let database = endpoint.database();
+        let select = (database != 0).then(|| Command::new("SELECT").arg(database.to_string()));
+        let name = self.config.name.as_deref().filter(|_| !is_plain);
+        let name = name.map(|name| Command::from_args(["CLIENT", "SETNAME", name]));
+        // The server sends invalidations to the connection that read the key. Only shared ones listen.
+        let is_tracked = self.config.tracking && purpose == Purpose::Shared;
+        let tracking = is_tracked.then(|| Command::from_args(["CLIENT", "TRACKING", "ON"]));
+        let library = Command::from_args(["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
+        let version = Command::from_args(["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
+        let probe = match is_plain {
+            true => (Some(Command::new("PING")), Step::PlainProbe),
+            // Without a login command, only this shows that the server requires one: SETINFO is allowed before a login.
+            false => (Some(probe()), Step::Probe),
+        };
+        let replicas = self.config.read_replicas.then(|| Command::new("READONLY"));
+        [
+            (login, login_step),
+            (select, Step::Required),
+            (name, Step::IfAllowed),
+            (tracking, Step::Required),
+            (replicas, Step::ReadReplicas),
+            ((!is_plain).then_some(library), Step::BestEffort),
+            ((!is_plain).then_some(version), Step::BestEffort),
+            probe,
+        ]
+        .into_iter()
+        .filter_map(|(command, step)| Some((command?, step)))
+    }
+}
+
+/// What a refusal of a handshake command means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The connection would not match the settings.
+    Required,
+    /// As `Required`. The reply names the server's role.
+    Hello,
+    /// The connection works without it for a user who may not run it. Any other refusal is the caller's mistake.
+    IfAllowed,
+    /// As `IfAllowed`, but a replica then redirects reads to its primary.
+    ReadReplicas,
+    /// Some servers do not know the command or do not allow it. Still shows that a login is missing.
+    BestEffort,
+    /// As `BestEffort`. The reply shows that all replies before it were those to the commands before it.
+    Probe,
+    /// As `Probe`, without an argument: some proxies know no other form.
+    PlainProbe,
+}
+
+impl Step {
+    fn is_best_effort(self) -> bool {
+        matches!(self, Self::BestEffort | Self::Probe | Self::PlainProbe)
+    }
+
+    fn returns(self) -> Returns {
+        match self {
+            Self::Hello => Returns::Hello,
+            Self::Probe => Returns::Probe,
+            Self::PlainProbe => Returns::Pong,
+            Self::Required | Self::IfAllowed | Self::ReadReplicas | Self::BestEffort => Returns::Ok,
+        }
+    }
+}
+
+/// The command that logs in and chooses the protocol, if one is needed.
+fn login(endpoint: &Endpoint) -> Option<Command> {
+    let password = endpoint.password();
+    match (endpoint.protocol(), password) {
+        (Protocol::Resp3, None) => Some(Command::from_args(["HELLO", "3"])),
+        (Protocol::Resp3, Some(password)) => {
+            let user = endpoint.user().unwrap_or("default");
+            Some(Command::from_args(["HELLO", "3", "AUTH", user, password]))
+        }
+        (Protocol::Resp2, None) => None,
+        (Protocol::Resp2, Some(password)) => Some(match endpoint.user() {
+            // Servers before 6.0 have no users.
+            None => Command::from_args(["AUTH", password]),
+            Some(user) => Command::from_args(["AUTH", user, password]),
+        }),
+    }
+}

@@ -1,0 +1,420 @@
+//! [`RawConnection`]: an exclusively owned RESP connection, before it is handed to a multiplexer.
+
+use std::future::poll_fn;
+use std::io::{self, IoSliceMut};
+use std::mem;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, empty};
+use tokio::runtime::Handle;
+use valkey_rdma_resp::{Decoder, ProtocolError, ServerError, Value};
+use valkey_rdma_transport::{AnyStream, Monitor};
+
+use super::drain::Drain;
+use super::registry::Registration;
+use super::tcp;
+use super::write_buffer::WriteBuffer;
+use crate::command::Command;
+use crate::command::Reply;
+use crate::error::LostCause;
+use crate::stats::{ConnectionInfo, Purpose};
+
+/// The most bytes encoded straight into a send buffer. Larger batches contain large arguments, which are better written
+/// from where they are.
+const MAX_DIRECT: usize = 32 * 1024;
+/// What is read into the decoder before and behind a large string: room for a header, and little of the string itself, because it is
+/// copied once more from there.
+const AROUND: usize = 256;
+/// Strings of this length do not fit into one read of the decoder.
+const LARGE: usize = 16 * 1024;
+
+/// A stream with a RESP decoder and a write buffer.
+pub(crate) struct RawConnection {
+    pub(crate) socket: AnyStream,
+    pub(crate) decoder: Decoder,
+    pub(crate) write_buffer: WriteBuffer,
+    pub(crate) info: Arc<ConnectionInfo>,
+    /// Reads the transport's counters, where the transport is ours.
+    pub(crate) monitor: Option<Monitor>,
+    /// What the server still owes, to be drained before a disconnect.
+    pub(crate) outstanding: Outstanding,
+    /// Its entry in the client's registry, once logged in.
+    pub(crate) registration: Option<Registration>,
+    pub(crate) runtime: Handle,
+    /// True if the last string that was read past the decoder was large. The next one is likely to be, too.
+    after_large: bool,
+    /// The address, if a [`Locator`](super::Locator) has found it.
+    pub(crate) located: Option<Arc<str>>,
+    /// The server's role, by its reply to HELLO.
+    pub(crate) role: Option<String>,
+    /// True if it lacks a setting of the client's connections.
+    pub(crate) is_provisional: bool,
+}
+
+impl RawConnection {
+    /// Must run inside a runtime.
+    pub(crate) fn new(socket: AnyStream, info: ConnectionInfo, monitor: Option<Monitor>) -> Self {
+        let decoder = Decoder::new(info.protocol);
+        Self {
+            socket,
+            decoder,
+            write_buffer: WriteBuffer::new(),
+            info: Arc::new(info),
+            monitor,
+            outstanding: Outstanding::NOTHING,
+            registration: None,
+            runtime: Handle::current(),
+            after_large: false,
+            located: None,
+            role: None,
+            is_provisional: false,
+        }
+    }
+
+    /// Changes the purpose shown in the status.
+    pub(crate) fn set_purpose(&self, purpose: Purpose) {
+        if let Some(registration) = &self.registration {
+            registration.set_purpose(purpose);
+        }
+    }
+
+    /// From now on only one waker is used: that of a task that always has a read pending.
+    pub(crate) fn drive_inline(&mut self) {
+        self.socket = self.take_socket().driven();
+    }
+
+    /// Takes the stream out of a connection that is not used yet, or not any more.
+    pub(crate) fn take_socket(&mut self) -> AnyStream {
+        mem::replace(&mut self.socket, AnyStream::Other(Box::new(empty())))
+    }
+
+    /// Lets go of a stream that has ended, and of its memory. Returns its entry in the client's registry.
+    pub(crate) fn abandon(&mut self) -> Option<Registration> {
+        drop(self.take_socket());
+        self.decoder = Decoder::new(self.info.protocol);
+        self.outstanding = Outstanding::NOTHING;
+        self.monitor = None;
+        self.registration.take()
+    }
+
+    /// Lets `fill` encode `len` bytes straight into the send buffer of an RDMA stream. Returns `false` if that is not
+    /// possible now: then `fill` was not called.
+    pub(crate) fn write_directly(
+        &mut self,
+        cx: &mut Context<'_>,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> io::Result<bool> {
+        let AnyStream::Device(stream) = &mut self.socket else { return Ok(false) };
+        if !stream.is_driven() || len > MAX_DIRECT || !self.write_buffer.is_written() {
+            return Ok(false);
+        }
+        match stream.poll_write_with(cx, len, fill)? {
+            Poll::Ready(_) => {
+                self.write_buffer.written_directly(len);
+                Ok(true)
+            }
+            Poll::Pending => Ok(false),
+        }
+    }
+
+    /// Writes everything in the write buffer.
+    pub(crate) async fn flush(&mut self) -> Result<(), LostCause> {
+        poll_fn(|cx| self.poll_flush(cx)).await.map_err(LostCause::Io)
+    }
+
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.write_buffer.poll_write_all(cx, &mut self.socket))?;
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    /// Receives the next value, push messages included, and writes the write buffer meanwhile.
+    ///
+    /// Cancel safe: received bytes are kept.
+    pub(crate) async fn receive(&mut self) -> Result<Value, LostCause> {
+        poll_fn(|cx| {
+            let written = self.poll_flush(cx);
+            match (self.poll_receive(cx), written) {
+                // A peer that stopped reading may have sent the reason: that is returned first.
+                (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(LostCause::Io(error))),
+                (received, _) => received,
+            }
+        })
+        .await
+    }
+
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Value, LostCause>> {
+        loop {
+            if let Some(value) = self.decoder.next().map_err(LostCause::Protocol)? {
+                return Poll::Ready(Ok(value));
+            }
+            ready!(self.poll_fill(cx))?;
+        }
+    }
+
+    /// Reads once into the decoder.
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
+        Poll::Ready(arrived(ready!(pin!(self.socket.read_buf(self.decoder.room())).poll(cx))).map(drop))
+    }
+
+    /// Reads once into the decoder, for the header of a string that is then read past it. What is read of a large string is copied
+    /// once more, so that is little.
+    pub(crate) fn poll_fill_header(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
+        if !self.after_large {
+            return self.poll_fill(cx);
+        }
+        let mut socket = (&mut self.socket).take(AROUND as u64);
+        Poll::Ready(arrived(ready!(pin!(socket.read_buf(self.decoder.room())).poll(cx))).map(drop))
+    }
+
+    /// Reads once into `memory`, which is not empty, and over TCP the bytes behind it into the decoder, which is. Returns how many bytes
+    /// of `memory` were read, at least one.
+    pub(crate) fn poll_read_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        memory: &mut [u8],
+    ) -> Poll<Result<usize, LostCause>> {
+        let len = memory.len();
+        let read = match &mut self.socket {
+            AnyStream::Tcp(stream) => {
+                let mut behind = [0; AROUND];
+                let mut places = [IoSliceMut::new(memory), IoSliceMut::new(&mut behind)];
+                let read = ready!(tcp::poll_read_vectored(stream, cx, &mut places));
+                read.inspect(|&read| {
+                    self.decoder.room().extend_from_slice(&behind[..read.saturating_sub(len)]);
+                })
+            }
+            stream => {
+                let mut memory = ReadBuf::new(memory);
+                let read = ready!(Pin::new(stream).poll_read(cx, &mut memory));
+                read.map(|()| memory.filled().len())
+            }
+        };
+        Poll::Ready(arrived(read).map(|read| read.min(len)))
+    }
+
+    /// Notes the length of a string that is read past the decoder.
+    pub(crate) fn begin_string(&mut self, len: usize) {
+        self.after_large = len >= LARGE;
+    }
+
+    /// Lets the reactor of `runtime` wait for the socket from now on, if it is one of the kernel's.
+    pub(crate) fn move_to(&mut self, runtime: &Handle) -> io::Result<()> {
+        self.socket = match self.take_socket() {
+            AnyStream::Tcp(stream) => AnyStream::Tcp(tcp::move_to(stream, runtime)?),
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// Sends commands together and receives a reply to each. Same errors as [`exchange_into`](Self::exchange_into).
+    pub(crate) async fn exchange(&mut self, commands: &[Command]) -> Result<Vec<Reply>, LostCause> {
+        let mut replies = Vec::with_capacity(commands.len());
+        self.exchange_into(commands, &mut replies).await?;
+        Ok(replies)
+    }
+
+    /// Sends commands together and receives a reply to each. On failure, `replies` holds those that arrived. Reads
+    /// while it writes, because a server may stop reading until its replies are read.
+    ///
+    /// After a failure or a dropped future, the connection is unusable.
+    pub(crate) async fn exchange_into(
+        &mut self,
+        commands: &[Command],
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), LostCause> {
+        for command in commands {
+            self.write_buffer.push(command);
+        }
+        self.receive_replies(commands.len(), replies).await
+    }
+
+    /// Writes the write buffer, and receives replies until there are `count` of them. As [`exchange_into`](Self::exchange_into) otherwise.
+    async fn receive_replies(&mut self, count: usize, replies: &mut Vec<Reply>) -> Result<(), LostCause> {
+        poll_fn(|cx| {
+            let written = self.poll_flush(cx);
+            while replies.len() < count {
+                match self.poll_receive(cx) {
+                    Poll::Ready(Ok(Value::Push(_))) => {}
+                    Poll::Ready(Ok(value)) => {
+                        self.outstanding.one_less();
+                        replies.push(match value {
+                            Value::Error(error) => Err(error),
+                            value => Ok(value),
+                        });
+                    }
+                    // A peer that stopped reading may have sent the reason: that is read first.
+                    Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
+                    Poll::Pending => match written {
+                        Poll::Ready(Err(_)) if matches!(self.fill_last(cx), Poll::Ready(Ok(()))) => {}
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(LostCause::Io(error))),
+                        _ => return Poll::Pending,
+                    },
+                }
+            }
+            // A peer that has answered what it did not read to the end has refused it, and closes the connection.
+            if let Poll::Ready(Err(_)) = written {
+                self.write_buffer.discard();
+            }
+            written.map(|_| Ok(()))
+        })
+        .await
+    }
+
+    /// As [`exchange`](Self::exchange), for commands of which some block. A dropped future leaves the replies outstanding that come without
+    /// a wait for another client.
+    pub(crate) async fn exchange_blocking(&mut self, commands: &[Command]) -> Result<Vec<Reply>, LostCause> {
+        for command in commands {
+            self.write_buffer.push(command);
+        }
+        let mut replies = Vec::with_capacity(commands.len());
+        for group in commands.split_inclusive(Command::blocks) {
+            let owed = group.iter().filter(|command| !command.blocks()).count();
+            let behind = commands.len() - replies.len() - owed;
+            self.outstanding = Outstanding::UntilBlocked { owed, behind };
+            self.receive_replies(replies.len() + group.len(), &mut replies).await?;
+        }
+        Ok(replies)
+    }
+
+    /// Drops the push messages that have arrived: they are for listeners, and this connection has none yet.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Unsolicited`] if a reply has arrived too, or a part of one. Nothing may be outstanding.
+    pub(crate) fn expect_no_reply(&mut self) -> Result<(), LostCause> {
+        loop {
+            match self.decoder.next().map_err(LostCause::Protocol)? {
+                Some(Value::Push(_)) => {}
+                None if !self.decoder.holds_reply() => return Ok(()),
+                Some(_) | None => return Err(LostCause::Protocol(ProtocolError::Unsolicited)),
+            }
+        }
+    }
+
+    /// The error that a peer sent before it stopped reading, if any.
+    pub(crate) fn read_final_error(&mut self) -> Option<ServerError> {
+        let mut cx = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Ok(value)) = self.poll_receive(&mut cx) {
+            if let Value::Error(error) = value {
+                return Some(error);
+            }
+        }
+        None
+    }
+
+    /// As [`poll_fill`](Self::poll_fill), for a connection that takes no more bytes: asks the kernel, because the reactor may not know
+    /// yet what has arrived.
+    pub(crate) fn fill_last(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
+        match &self.socket {
+            AnyStream::Tcp(stream) => arrived_now(tcp::read_now(stream, self.decoder.room())),
+            _ => self.poll_fill(cx),
+        }
+    }
+
+    /// Why the connection has ended, if this machine knows that.
+    pub(crate) fn ended(&mut self) -> Option<LostCause> {
+        match self.look() {
+            Poll::Ready(Err(cause)) => Some(cause),
+            // Push messages.
+            Poll::Ready(Ok(())) | Poll::Pending => None,
+        }
+    }
+
+    /// True if the connection can be reused: it is set up, and the peer has neither closed it nor sent anything unexpected.
+    pub(crate) fn is_reusable(&mut self) -> bool {
+        !self.is_provisional && self.decoder.is_empty() && self.look().is_pending()
+    }
+
+    /// Looks whether bytes or the end of the stream have arrived. Nothing is woken later. Bytes that TCP has received stay in the kernel.
+    fn look(&mut self) -> Poll<Result<(), LostCause>> {
+        match &self.socket {
+            // Its reactor may not have run since.
+            AnyStream::Tcp(stream) => arrived_now(tcp::peek(stream)),
+            _ => self.poll_fill(&mut Context::from_waker(Waker::noop())),
+        }
+    }
+}
+
+/// The result of a system call that does not wait: pending if nothing has arrived.
+fn arrived_now(read: io::Result<usize>) -> Poll<Result<(), LostCause>> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+        read => Poll::Ready(arrived(read).map(drop)),
+    }
+}
+
+/// What a read returns, of which 0 is the end of the stream.
+fn arrived(read: io::Result<usize>) -> Result<usize, LostCause> {
+    match read {
+        Ok(0) => Err(LostCause::PeerClosed),
+        Ok(read) => Ok(read),
+        Err(error) => Err(LostCause::Io(error)),
+    }
+}
+
+/// What the server still owes, apart from a reply that is partly in the decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outstanding {
+    /// This many replies, apart from those to commands that are not written.
+    Replies(usize),
+    /// `owed` replies, apart from those to commands that are not written. The next command blocks: it owes none, and those after it wait
+    /// for it. `behind` counts all of these.
+    UntilBlocked { owed: usize, behind: usize },
+    /// This many bytes of a string that is read piece by piece, CRLF included, then this many replies.
+    Bytes { left: usize, then: usize },
+}
+
+impl Outstanding {
+    pub(crate) const NOTHING: Self = Self::Replies(0);
+
+    /// Counts a reply as received.
+    pub(crate) fn one_less(&mut self) {
+        if let Self::Replies(owed) | Self::UntilBlocked { owed, .. } = self {
+            *owed = owed.saturating_sub(1);
+        }
+    }
+
+    /// Counts bytes as read.
+    pub(crate) fn less(&mut self, read: usize) {
+        if let Self::Bytes { left, .. } = self {
+            *left = left.saturating_sub(read);
+        }
+    }
+}
+
+impl Drop for RawConnection {
+    fn drop(&mut self) {
+        // A server does not answer half a command.
+        let unwritten = self.write_buffer.unwritten_commands();
+        let (replies, bytes) = match self.outstanding {
+            Outstanding::Replies(count) => (count.saturating_sub(unwritten), 0),
+            Outstanding::UntilBlocked { owed, behind } => {
+                (owed.min((owed + behind).saturating_sub(unwritten)), 0)
+            }
+            Outstanding::Bytes { left, then } => (then, left),
+        };
+        let between_replies = replies == 0 && bytes == 0 && self.decoder.is_empty();
+        if between_replies || matches!(self.socket, AnyStream::Tcp(_)) {
+            return;
+        }
+        let socket = self.take_socket();
+        let decoder = mem::replace(&mut self.decoder, Decoder::new(self.info.protocol));
+        let registration = self.registration.take();
+        if let Some(registration) = &registration {
+            registration.set_purpose(Purpose::Draining);
+        }
+        let drain = Drain { socket, decoder, replies, bytes };
+        self.runtime.spawn(async move {
+            let _registration = registration;
+            drain.run().await;
+        });
+    }
+}
+
+impl std::fmt::Debug for RawConnection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawConnection").field("info", &self.info).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+//! [`Request`]: commands sent together, and the sink for their replies.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::deadline::Deadline;
+use super::reply_buffer::ReplyBuffer;
+use super::reply_slot::ReplySender;
+use super::submit::{Load, Submit};
+use crate::command::{Commands, Reply};
+use crate::error::Error;
+
+/// Commands that are sent together, and their state.
+pub(crate) struct Request {
+    /// Kept until the replies arrive: what was not sent, or may be repeated, is sent again on the next connection.
+    pub(crate) commands: Commands,
+    pub(crate) sink: ReplySink,
+    pub(crate) deadline: Option<Deadline>,
+    /// Deadline for waiting while disconnected.
+    pub(crate) offline_deadline: Option<Instant>,
+    /// Its commands and their encoded length.
+    pub(crate) load: Load,
+    /// How often it was given to a connection.
+    pub(crate) attempts: u32,
+    /// True if its first command was written completely to a connection that was then lost.
+    pub(crate) may_have_run: bool,
+}
+
+impl Request {
+    pub(crate) fn new(commands: Commands, sink: ReplySink, limit: Option<Duration>) -> Self {
+        Self::due(commands, sink, limit.and_then(Deadline::after))
+    }
+
+    pub(crate) fn due(commands: Commands, sink: ReplySink, deadline: Option<Deadline>) -> Self {
+        let load = Load { commands: commands.count(), bytes: commands.encoded_len() };
+        Self { commands, sink, deadline, offline_deadline: None, load, attempts: 0, may_have_run: false }
+    }
+
+    /// True if running it twice does no harm.
+    pub(crate) fn may_run_twice(&self) -> bool {
+        match &self.commands {
+            Commands::One(command) => command.may_run_twice(),
+            Commands::Many(joined) => joined.may_run_twice(),
+        }
+    }
+
+    /// Fails the request. If the caller has gone away, this has no effect.
+    pub(crate) fn fail(mut self, error: Error) {
+        self.sink.give_back(self.commands);
+        self.sink.fail(error);
+    }
+}
+
+impl Submit for Request {
+    fn load(&self) -> Load {
+        self.load
+    }
+
+    fn offline_deadline(&mut self) -> &mut Option<Instant> {
+        &mut self.offline_deadline
+    }
+
+    fn is_wanted(&self) -> bool {
+        match &self.sink {
+            ReplySink::One(sender) => !sender.is_closed(),
+            ReplySink::Many(sender, _) => !sender.is_closed(),
+            ReplySink::Abandoned => false,
+        }
+    }
+
+    fn due(&self) -> Option<Instant> {
+        match (self.deadline, self.offline_deadline) {
+            (Some(deadline), Some(offline_deadline)) => Some(deadline.at.min(offline_deadline)),
+            (Some(deadline), None) => Some(deadline.at),
+            (None, offline_deadline) => offline_deadline,
+        }
+    }
+}
+
+/// Where the replies of a request go. A caller that has gone away does not change the order of replies.
+pub(crate) enum ReplySink {
+    /// One command.
+    One(ReplySender),
+    /// A pipeline, with the replies so far.
+    Many(oneshot::Sender<Result<Vec<Reply>, Error>>, Replies),
+    /// The request failed already: its replies are dropped.
+    Abandoned,
+}
+
+/// The replies to a pipeline so far.
+pub(crate) enum Replies {
+    /// Delivered together, after the last.
+    Kept(Vec<Reply>),
+    /// Delivered as they arrive; how many have been.
+    Streamed(Arc<ReplyBuffer>, usize),
+}
+
+impl Replies {
+    pub(crate) fn push(&mut self, reply: Reply) {
+        match self {
+            Self::Kept(replies) => replies.push(reply),
+            Self::Streamed(buffer, count) => {
+                *count += 1;
+                buffer.push(reply);
+            }
+        }
+    }
+
+    /// All replies that were kept.
+    pub(crate) fn into_kept(self) -> Vec<Reply> {
+        match self {
+            Self::Kept(replies) => replies,
+            Self::Streamed(..) => Vec::new(),
+        }
+    }
+}
+
+impl ReplySink {
+    /// Discards the replies so far, because the commands will be sent again. Returns `false` if the caller has some of
+    /// them already.
+    pub(crate) fn restart(&mut self) -> bool {
+        match self {
+            Self::Many(_, Replies::Kept(replies)) => replies.clear(),
+            Self::Many(_, Replies::Streamed(_, count)) => return *count == 0,
+            Self::One(_) | Self::Abandoned => {}
+        }
+        true
+    }
+
+    /// Returns the command to its caller along with a failure, if the caller asked for that.
+    pub(crate) fn give_back(&mut self, commands: Commands) {
+        if let (Self::One(sender), Commands::One(command)) = (self, commands) {
+            sender.give_back(command);
+        }
+    }
+
+    /// Delivers the last reply. Returns what wakes the caller, if that is left to do.
+    pub(crate) fn complete(self, reply: Reply) -> Option<Waker> {
+        match self {
+            Self::One(sender) => return sender.put(Ok(reply)),
+            Self::Many(sender, mut replies) => {
+                replies.push(reply);
+                drop(sender.send(Ok(replies.into_kept())));
+            }
+            Self::Abandoned => {}
+        }
+        None
+    }
+
+    pub(crate) fn fail(self, error: Error) {
+        match self {
+            Self::One(sender) => sender.send(Err(error)),
+            Self::Many(sender, _) => drop(sender.send(Err(error))),
+            Self::Abandoned => {}
+        }
+    }
+}
