@@ -10,7 +10,9 @@ use valkey_rdma_transport::{Config as TransportConfig, Polling};
 
 mod authority;
 mod check;
+mod cluster;
 mod error;
+mod into_endpoint;
 mod percent;
 mod rdma_port;
 mod sentinels;
@@ -20,6 +22,7 @@ mod url;
 pub(crate) use self::authority::authority;
 use self::authority::canonical;
 pub use self::error::EndpointError;
+pub use self::into_endpoint::IntoEndpoint;
 pub use self::rdma_port::RdmaPort;
 pub use self::sentinels::Sentinels;
 
@@ -33,6 +36,17 @@ pub enum Transport {
     Emulated,
     /// TCP: `valkey://` and `redis://`.
     Tcp,
+}
+
+impl Transport {
+    /// The scheme of its URLs.
+    fn scheme(self) -> &'static str {
+        match self {
+            Self::Rdma => "rdma",
+            Self::Emulated => "emulated",
+            Self::Tcp => "valkey",
+        }
+    }
 }
 
 impl fmt::Display for Transport {
@@ -54,7 +68,7 @@ impl fmt::Display for Transport {
 ///
 /// | part | meaning |
 /// |---|---|
-/// | scheme | `rdma`, `emulated`, or `valkey` and `redis` for TCP; with `+sentinel` behind it, see below |
+/// | scheme | `rdma`, `emulated`, or `valkey` and `redis` for TCP; with `+cluster` or `+sentinel` behind it, see below |
 /// | user, password | for AUTH; `:password@` alone logs in the default user; `user:@` logs in with an empty password |
 /// | port | 6379 unless given |
 /// | database | for SELECT; 0 unless given |
@@ -67,6 +81,11 @@ impl fmt::Display for Transport {
 /// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
 /// | `fallback=` | `tcp`: if RDMA fails, connect to the same host and port over TCP, and report it; not on TCP |
 /// | `rdma_port=` | RDMA port of a node that was announced with its TCP port: `same` (default), `+N`, `N` or `discover`, see [`RdmaPort`]; for clusters, not on TCP |
+///
+/// # Cluster
+/// `rdma+cluster://[[user]:password@]host[:port][,host[:port]...][/database][?option=value&...]` names nodes of a cluster.
+/// [`Client`](crate::Client) asks them for the others; one that answers is enough, and none of them is special afterwards. A list of
+/// URLs of single servers, `["rdma://host1", "rdma://host2"]`, means the same. All nodes have the same scheme, login and options.
 ///
 /// # Sentinel
 /// `rdma+sentinel://[[user]:password@]sentinel[:port][,sentinel[:port]...]/service[/database][?option=value&...]` names the primary
@@ -105,6 +124,8 @@ pub struct Endpoint {
     rdma_port: RdmaPort,
     /// The server is the primary that these report.
     sentinels: Option<Box<Sentinels>>,
+    /// The server is a node of a cluster, as these are.
+    other_seeds: Option<Box<[(String, u16)]>>,
     /// The port of the fallback, if it is another.
     tcp_port: Option<u16>,
 }
@@ -140,6 +161,7 @@ impl Endpoint {
             polling: Polling::default(),
             rdma_port: RdmaPort::Same,
             sentinels: None,
+            other_seeds: None,
             tcp_port: None,
         }
     }
@@ -241,12 +263,13 @@ impl Endpoint {
     }
 
     /// The scheme of its URL.
-    fn scheme(&self) -> &'static str {
-        match self.transport {
-            Transport::Rdma => "rdma",
-            Transport::Emulated => "emulated",
-            Transport::Tcp => "valkey",
-        }
+    fn scheme(&self) -> String {
+        let kind = match (&self.sentinels, &self.other_seeds) {
+            (Some(_), _) => "+sentinel",
+            (None, Some(_)) => "+cluster",
+            (None, None) => "",
+        };
+        format!("{}{kind}", self.transport.scheme())
     }
 
     /// The port to connect to over this transport.

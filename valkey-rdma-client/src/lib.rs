@@ -123,7 +123,6 @@
 //! | `rdma-sys` | the same, with the libraries linked at build time |
 //! | `emulated` | `emulated://`, RDMA in software for tests and trials: leave it out of production builds |
 //! | `redis` | redis-rs's `ConnectionLike` for [`Client`] and [`ClusterClient`] |
-//! | `redis-cluster` | `redis_cluster`: redis-rs's own cluster client over this crate's transport |
 //! | `blocking` | `blocking`, the client for programs without an async runtime |
 //!
 //! # What ends a wait
@@ -157,6 +156,7 @@
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod cache;
+mod client;
 pub mod cluster;
 mod command;
 mod config;
@@ -165,16 +165,13 @@ mod dialer;
 mod endpoint;
 mod error;
 mod events;
-mod execute;
-mod into_endpoint;
+
 mod link;
 mod pipeline;
 pub mod pubsub;
 mod question;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "redis-cluster")]
-pub mod redis_cluster;
 mod runtime;
 mod scan;
 mod script;
@@ -186,24 +183,22 @@ mod sync;
 mod transaction;
 
 pub use cache::{Cache, CacheStats, Invalidation, Invalidations};
-pub use cluster::Cluster as ClusterClient;
+pub use client::Client;
 pub use command::{Command, IntoCommand, RefusedCommand, ToArg};
 pub use config::{Backoff, Config};
 pub use dedicated::Dedicated;
 pub use dialer::{ByteStream, Dialer};
-pub use endpoint::{Endpoint, EndpointError, RdmaPort, Sentinels, Transport};
+pub use endpoint::{Endpoint, EndpointError, IntoEndpoint, RdmaPort, Sentinels, Transport};
 pub use error::{
     AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, FailedCommand, Fate, LostCause,
     LostConnection, TimedOut,
 };
 pub use events::{ConnectionEvent, ConnectionEvents};
-pub use execute::Execute;
-pub use into_endpoint::{IntoEndpoint, IntoEndpoints};
+
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use scan::{ElementScan, Scan};
 pub use script::{Invocation, Script};
-pub use server::Server as Client;
 pub use stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 pub use streaming::{Fetched, ValueReader, ValueWriter};
 pub use transaction::{Transaction, Watch};

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use tokio::sync::mpsc;
 
+use crate::client::{Client, Deployment};
 use crate::error::{Error, LostCause, LostConnection};
 use crate::link::Deadline;
 use crate::link::RawConnection;
@@ -192,7 +193,7 @@ impl Shared {
     }
 }
 
-impl Server {
+impl Client {
     /// Opens a connection for subscriptions, with the same login as this client.
     ///
     /// # Errors
@@ -213,6 +214,21 @@ impl Server {
     /// # Cancel safety
     /// As [`subscriber`](Self::subscriber).
     pub async fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
+        match &self.deployment {
+            Deployment::Server(server) => server.subscriber_with(capacity, slow).await,
+            Deployment::Cluster(_) => Err(crate::error::ClusterError::NoSeeds.into()),
+        }
+    }
+}
+
+impl Server {
+    /// Opens a subscriber with this capacity of its event queue, and a policy for when it is full. The capacity is a number of events,
+    /// at least 1, and not of bytes: see [`Subscriber`].
+    pub(crate) async fn subscriber_with(
+        &self,
+        capacity: usize,
+        slow: SlowConsumer,
+    ) -> Result<Subscriber, Error> {
         let connector = self.connector().clone();
         let raw = self.connect_another(Purpose::Subscriber).await?;
         let peer = connector.endpoint.authority().into();

@@ -1,4 +1,4 @@
-//! [`ClusterConfig`]: how a cluster client behaves.
+//! [`ClusterConfig`]: how the client of a cluster behaves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,24 +8,9 @@ use super::address::{AddressMap, MappedAddress, NodeAddress};
 use super::replicas::ReadFrom;
 use crate::config::Config;
 
-/// Settings of a [`ClusterClient`](crate::ClusterClient). [`ClusterConfig::default`] works unedited.
-///
-/// ```no_run
-/// use std::time::Duration;
-/// use valkey_rdma_client::cluster::{ClusterClient, ClusterConfig, ReadFrom};
-/// use valkey_rdma_client::Config;
-///
-/// # async fn example() -> Result<(), valkey_rdma_client::Error> {
-/// let node = Config::default().command_timeout(Duration::from_secs(2)).name("web");
-/// let config = ClusterConfig::default().node(node).read_from(ReadFrom::PreferReplica);
-/// let seeds = ["rdma://10.0.0.1", "rdma://10.0.0.2"];
-/// let cluster = ClusterClient::connect_with(seeds, &config).await?;
-/// # Ok(())
-/// # }
-/// ```
+/// What a client of a cluster does beyond one of a single server.
 #[derive(Clone)]
-pub struct ClusterConfig {
-    pub(crate) node: Config,
+pub(crate) struct ClusterConfig {
     pub(crate) read_from: ReadFrom,
     pub(crate) address_map: Option<AddressMap>,
     pub(crate) refresh_interval: Option<Duration>,
@@ -37,7 +22,6 @@ pub struct ClusterConfig {
 impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
-            node: Config::default(),
             read_from: ReadFrom::Primary,
             address_map: None,
             refresh_interval: Some(Duration::from_secs(60)),
@@ -48,22 +32,12 @@ impl Default for ClusterConfig {
     }
 }
 
-impl ClusterConfig {
-    /// Settings for the connections to each node, and for commands: time limits, name, number of connections. A node's
-    /// connections are made when the first command needs them. [`Config::offline_timeout`] limits how long a command
-    /// waits for a shard without a reachable primary, [`Config::retries`] how often a command is sent again after lost
-    /// connections, and [`Config::reconnect`] sets the waits between attempts to connect to a node; with `None`, which disables it
-    /// elsewhere, they are the default ones: a cluster client always connects again.
-    #[must_use]
-    pub fn node(mut self, config: Config) -> Self {
-        self.node = config;
-        self
-    }
-
+/// Settings of clients of clusters. Other clients ignore them.
+impl Config {
     /// Which nodes answer commands that only read. Default [`ReadFrom::Primary`].
     #[must_use]
     pub fn read_from(mut self, strategy: ReadFrom) -> Self {
-        self.read_from = strategy;
+        self.cluster.read_from = strategy;
         self
     }
 
@@ -85,7 +59,7 @@ impl ClusterConfig {
         mut self,
         map: impl Fn(&NodeAddress) -> Option<MappedAddress> + Send + Sync + 'static,
     ) -> Self {
-        self.address_map = Some(Arc::new(map));
+        self.cluster.address_map = Some(Arc::new(map));
         self
     }
 
@@ -93,7 +67,7 @@ impl ClusterConfig {
     /// only after failures and redirections. Shorter finds new replicas earlier; longer spares the cluster.
     #[must_use]
     pub fn refresh_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
-        self.refresh_interval = interval.into();
+        self.cluster.refresh_interval = interval.into();
         self
     }
 
@@ -101,7 +75,7 @@ impl ClusterConfig {
     /// as readings bring nothing new. Shorter finds a new primary earlier; longer spares a cluster with many clients.
     #[must_use]
     pub fn min_refresh_interval(mut self, interval: Duration) -> Self {
-        self.min_refresh_interval = interval;
+        self.cluster.min_refresh_interval = interval;
         self
     }
 
@@ -109,7 +83,7 @@ impl ClusterConfig {
     /// [`ClusterError::Redirected`](crate::ClusterError::Redirected). Default 16.
     #[must_use]
     pub fn max_redirects(mut self, times: u32) -> Self {
-        self.max_redirects = times;
+        self.cluster.max_redirects = times;
         self
     }
 
@@ -122,7 +96,7 @@ impl ClusterConfig {
     /// Shorter finds the new primary of a frozen node earlier; longer asks less often while a node runs long commands.
     #[must_use]
     pub fn silence_limit(mut self, limit: impl Into<Option<Duration>>) -> Self {
-        self.silence_limit = limit.into();
+        self.cluster.silence_limit = limit.into();
         self
     }
 }
@@ -130,7 +104,6 @@ impl ClusterConfig {
 impl fmt::Debug for ClusterConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterConfig")
-            .field("node", &self.node)
             .field("read_from", &self.read_from)
             .field("address_map", &self.address_map.is_some())
             .field("refresh_interval", &self.refresh_interval)

@@ -10,12 +10,12 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::address::NodeAddress;
-use super::events::{ClusterEvent, NodeEventHub};
 use super::ports::PortRules;
 use super::redial::Redial;
 use crate::config::{Backoff, Config};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause, LostConnection};
+use crate::events::{ConnectionEvent, EventHub, ServerEvents};
 use crate::link::Connector;
 use crate::runtime::Runtime;
 use crate::server::Server;
@@ -27,7 +27,7 @@ pub(super) struct DialSettings {
     /// Without reconnects: a lost connection is replaced by its node.
     pub(super) config: Config,
     pub(super) backoff: Backoff,
-    pub(super) events: NodeEventHub,
+    pub(super) events: Arc<EventHub>,
     /// A warning has said that replicas are not read.
     pub(super) has_told: AtomicBool,
     /// Sent to when a node was connected: attempts to connect to others that wait begin at once.
@@ -226,7 +226,8 @@ impl Node {
             (None, Some(since)) => {
                 let silent_for = since.elapsed();
                 warn!(node = %self.name, ?silent_for, "a node leaves commands unanswered");
-                self.settings.events.pass(&ClusterEvent::Silent { node: self.address.clone(), silent_for });
+                let node = &self.address;
+                self.settings.events.pass(|| ConnectionEvent::Silent { node: node.clone(), silent_for });
             }
             (Some(_), None) => {
                 info!(node = %self.name, "no command waits for the silent node any more");
@@ -288,7 +289,8 @@ impl Node {
             Some(endpoint) => endpoint.clone(),
             None => self.settings.rules.endpoint(&self.address).await?,
         };
-        Server::start(Connector::new(endpoint, self.settings.config.clone()), None).await
+        let events = ServerEvents::of_node(&self.settings.events, &self.address);
+        Server::start(Connector::new(endpoint, self.settings.config.clone()), None, events).await
     }
 }
 
@@ -318,8 +320,7 @@ impl Attempt {
                 dial.redial.connected();
                 node.set_may_read(client.info().may_read_replica);
                 node.pass_over_until(None);
-                let events = &node.settings.events;
-                events.connected(&node.address, &client, || node.live.store(Some(Arc::new(client.clone()))));
+                client.announce(|| node.live.store(Some(Arc::new(client.clone()))));
                 node.settings.reached.send_replace(());
                 None
             }
@@ -327,11 +328,15 @@ impl Attempt {
             Err(error) => {
                 warn!(node = %node.name, error = %format_args!("{error:#}"), "no connection to a node");
                 dial.redial.failed(node.settings.backoff);
+                let attempt = dial.redial.attempts();
                 node.pass_over_until(dial.redial.not_before());
                 // It wakes tasks.
                 drop(dial);
-                let failed = ClusterEvent::ConnectFailed { node: node.address.clone(), error: error.clone() };
-                node.settings.events.pass(&failed);
+                let (address, connection) = (&node.address, 0);
+                node.settings.events.pass(|| {
+                    let (node, error) = (Some(address.clone()), error.clone());
+                    ConnectionEvent::ConnectFailed { node, connection, attempt, error }
+                });
                 Some(error)
             }
         };

@@ -78,15 +78,13 @@ struct Orders {
 
 impl Cluster {
     /// Begins subscriptions, with the same login as this client. The first subscription opens the first connection.
-    #[must_use]
-    pub fn subscriber(&self) -> ClusterSubscriber {
+    pub(crate) fn subscriber(&self) -> ClusterSubscriber {
         self.subscriber_with(DEFAULT_CAPACITY, SlowConsumer::default())
     }
 
     /// Begins subscriptions with this capacity of each queue, and a policy for when it is full. The capacity is a number of events, at
     /// least 1, and not of bytes.
-    #[must_use]
-    pub fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> ClusterSubscriber {
+    pub(crate) fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> ClusterSubscriber {
         let (sender, events) = mpsc::channel(capacity.max(1));
         let (cluster, lanes, end) = (self.clone(), Mutex::default(), watch::Sender::default());
         ClusterSubscriber { cluster, capacity, slow, lanes, sender, events, end }
@@ -158,7 +156,7 @@ impl ClusterSubscriber {
             standings.push((slot, standing));
         }
         let core = &self.cluster.core;
-        let deadline = core.config.node.command_timeout.and_then(Deadline::after);
+        let deadline = core.config.command_timeout.and_then(Deadline::after);
         let late = |deadline| match standings.iter().find(|(_, standing)| !standing.is_online()) {
             Some((slot, standing)) => standing.late(core, *slot, deadline),
             None => unconfirmed(CLUSTER.into(), deadline),

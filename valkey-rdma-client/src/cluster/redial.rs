@@ -21,6 +21,11 @@ pub(super) struct Redial {
 }
 
 impl Redial {
+    /// Attempts that failed and short-lived connections since the last one that was stable.
+    pub(super) fn attempts(&self) -> u32 {
+        self.failures
+    }
+
     pub(super) fn not_before(&self) -> Option<Instant> {
         self.not_before
     }

@@ -141,7 +141,7 @@ pub(super) const WAITS: &str =
 pub(super) const KILLS: &str =
     "it would wait behind the script that it is to end; send it alone, with Client::command";
 pub(super) const MULTI_OUTSIDE_PIPELINE: &str = "commands of other tasks would get into the transaction; \
-    use Client::transaction or ClusterClient::transaction, or MULTI to EXEC in one pipeline of a Client";
+    use Client::transaction, or MULTI to EXEC in one pipeline to one server";
 
 /// Subcommands of CLIENT that change how the server treats the connection.
 const CLIENT_MODES: [&str; 5] = ["NO-EVICT", "NO-TOUCH", "CACHING", "CAPA", "IMPORT-SOURCE"];

@@ -10,14 +10,19 @@ pub(super) const ALLOWED_RX_SIZES: &str = "a number of bytes from 65536 to 16777
 pub(super) const ALLOWED_DEVICES: &str = "the name of an RDMA device";
 
 impl Endpoint {
-    /// Refuses Sentinels, where the address must be that of a server.
+    /// Refuses Sentinels and clusters, where the address must be that of a server.
     pub(crate) fn check_direct(&self) -> Result<(), EndpointError> {
-        if self.sentinels.is_some() { Err(EndpointError::SentinelHere) } else { Ok(()) }
+        match (&self.sentinels, &self.other_seeds) {
+            (Some(_), _) => Err(EndpointError::SentinelHere),
+            (None, Some(_)) => Err(EndpointError::ClusterHere),
+            (None, None) => Ok(()),
+        }
     }
 
-    /// Refuses what only makes sense for a cluster.
+    /// Refuses a cluster, and what only makes sense for one, where one server is needed.
     pub(crate) fn check_single(&self) -> Result<(), EndpointError> {
         match self.rdma_port {
+            _ if self.is_cluster() => Err(EndpointError::ClusterHere),
             RdmaPort::Same => Ok(()),
             _ if self.sentinels.is_some() => Ok(()),
             _ => Err(EndpointError::OnlyForClusters { option: "rdma_port" }),
@@ -31,6 +36,16 @@ impl Endpoint {
             None if self.host.is_empty() => return Err(EndpointError::MissingHost),
             None if self.port == 0 => return Err(EndpointError::PortZero),
             None => {}
+        }
+        for (host, port) in self.other_seeds.iter().flatten() {
+            match (host.is_empty(), port) {
+                (true, _) => return Err(EndpointError::MissingHost),
+                (false, 0) => return Err(EndpointError::PortZero),
+                _ => {}
+            }
+        }
+        if self.sentinels.is_some() && self.is_cluster() {
+            return Err(EndpointError::SentinelHere);
         }
         if self.transport != Transport::Rdma && self.gid.is_some() {
             return Err(EndpointError::OnlyOnRdma { option: "gid" });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use url::{Host, Url};
 use valkey_rdma_transport::{Polling, address};
 
-use super::authority::authority_in_url;
+use super::authority::{authority, authority_in_url};
 use super::check::{ALLOWED_DEVICES, ALLOWED_RX_SIZES};
 use super::percent::{encode_value, percent_decode, percent_encode, query_pairs};
 use super::rdma_port::RdmaPort;
@@ -22,11 +22,16 @@ impl FromStr for Endpoint {
         let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
             return Err(EndpointError::NotAUrl);
         };
-        if let Some(plain) = scheme.strip_suffix("+sentinel") {
+        let lower = scheme.to_ascii_lowercase();
+        let several = lower.rsplit_once('+').filter(|(plain, _)| is_known(plain));
+        if let Some((plain, kind @ ("sentinel" | "cluster"))) = several {
             check_separators(rest)?;
-            return super::sentinels::parse(plain, rest);
+            return match kind {
+                "sentinel" => super::sentinels::parse(plain, rest),
+                _ => super::cluster::parse(plain, rest),
+            };
         }
-        let transport = match scheme.to_ascii_lowercase().as_str() {
+        let transport = match lower.as_str() {
             "rdma" => Transport::Rdma,
             "emulated" => Transport::Emulated,
             "valkey" | "redis" => Transport::Tcp,
@@ -106,6 +111,11 @@ fn without_zone(url: &str) -> (Cow<'_, str>, String) {
     parts().map_or((url.into(), String::new()), |(url, zone)| (url.into(), zone))
 }
 
+/// True for the scheme of a single server.
+fn is_known(scheme: &str) -> bool {
+    ["rdma", "emulated", "valkey", "redis"].contains(&scheme)
+}
+
 /// RFC 3986, section 3.1.
 fn is_scheme(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
@@ -147,15 +157,16 @@ impl TryFrom<&String> for Endpoint {
 /// As a URL without options, and with the password replaced by `***`. [`Endpoint::to_url`] has everything.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = self.scheme();
-        let sentinel = if self.sentinels.is_some() { "+sentinel" } else { "" };
-        write!(f, "{scheme}{sentinel}://")?;
+        write!(f, "{}://", self.scheme())?;
         if self.password.is_some() {
             write!(f, "{}:***@", self.user.as_deref().unwrap_or(""))?;
         }
         match &self.sentinels {
             Some(sentinels) => write!(f, "{sentinels}/{}", sentinels.service())?,
             None => write!(f, "{}", self.authority())?,
+        }
+        for (host, port) in self.other_seeds.iter().flatten() {
+            write!(f, ",{}", authority(host, *port))?;
         }
         if self.database != 0 {
             write!(f, "/{}", self.database)?;
@@ -183,13 +194,14 @@ impl Endpoint {
             }
             _ => String::new(),
         };
-        let (sentinel, place) = match &self.sentinels {
-            Some(sentinels) => {
-                ("+sentinel", format!("{}/{}", sentinels.in_url(), percent_encode(sentinels.service())))
-            }
-            None => ("", authority_in_url(&self.host, self.port)),
+        let mut place = match &self.sentinels {
+            Some(sentinels) => format!("{}/{}", sentinels.in_url(), percent_encode(sentinels.service())),
+            None => authority_in_url(&self.host, self.port),
         };
-        let mut url = format!("{}{sentinel}://{login}{place}", self.scheme());
+        for (host, port) in self.other_seeds.iter().flatten() {
+            place.push_str(&format!(",{}", authority_in_url(host, *port)));
+        }
+        let mut url = format!("{}://{login}{place}", self.scheme());
         if self.database != 0 {
             url.push_str(&format!("/{}", self.database));
         }

@@ -88,8 +88,9 @@ impl MultiplexerState {
 
     /// Records the latest reason for being disconnected.
     pub(crate) fn reconnect_failed(&self, attempt: u32, error: ConnectError) {
-        self.events.reconnect_failed(attempt, &error);
-        self.current().outage = Some(error.into());
+        let error = error.into();
+        self.events.connect_failed(attempt, &error);
+        self.current().outage = Some(error);
     }
 
     /// The reason for being disconnected; `None` while connected.

@@ -338,7 +338,7 @@ impl Lane {
 
     /// When an order fails that waits from now on: by its own limit, or as commands do.
     fn due(&self, order: &SubscriptionRequest) -> Option<Deadline> {
-        let patience = self.core.config.node.offline_timeout.and_then(Deadline::after);
+        let patience = self.core.config.offline_timeout.and_then(Deadline::after);
         order.deadline.into_iter().chain(patience).min_by_key(|deadline| deadline.at)
     }
 
