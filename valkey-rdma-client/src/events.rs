@@ -80,7 +80,7 @@ pub enum ConnectionEvent {
         cause: Arc<LostCause>,
     },
     /// A node of a cluster that is connected has left commands unanswered for longer than
-    /// [`silence_limit`](crate::cluster::ClusterConfig::silence_limit). Reported once, until no command waits for it.
+    /// [`silence_limit`](crate::Config::silence_limit). Reported once, until no command waits for it.
     Silent {
         /// Which node.
         node: NodeAddress,

@@ -110,6 +110,10 @@
 //! [`Client::get_into`] reads a value into memory of the caller. The protocol requires one copy: out of the receive
 //! window that the server has written.
 //!
+//! # Cluster
+//! `rdma+cluster://node1:6379,node2:6379`, or a list of URLs, connects to a Valkey Cluster. The [`Client`] is the same: it sends each command to
+//! the node of its keys, follows slots that move and nodes that fail over. See [`cluster`].
+//!
 //! # Sentinel
 //! `rdma+sentinel://s1:26379,s2:26379/mymaster` connects to the primary that most of the Sentinels report, after it has confirmed
 //! its role, and to the next one after a failover. See [`Endpoint`]. Sentinels report TCP ports: `rdma_port=` says how the RDMA
@@ -122,7 +126,7 @@
 //! | `verbs` (default) | `rdma://` over kernel verbs; loads rdma-core's libraries at the first use |
 //! | `rdma-sys` | the same, with the libraries linked at build time |
 //! | `emulated` | `emulated://`, RDMA in software for tests and trials: leave it out of production builds |
-//! | `redis` | redis-rs's `ConnectionLike` for [`Client`] and [`ClusterClient`] |
+//! | `redis` | redis-rs's `ConnectionLike` for [`Client`] |
 //! | `blocking` | `blocking`, the client for programs without an async runtime |
 //!
 //! # What ends a wait
@@ -138,7 +142,7 @@
 //! | over TCP: its machine answers no probes of the kernel | [`Error::Lost`] | the same |
 //! | over TCP: is frozen while a call blocks | [`Error::Lost`] with [`LostCause::Silent`] | one and a half of the same: it answers no PING |
 //! | over TCP: is frozen while a [`Subscriber`] waits | [`Event::Reconnected`](pubsub::Event::Reconnected), once it can | at most twice the same |
-//! | is a frozen node of a cluster that gives its slots to another | [`Error::Lost`], or another try there | [`ClusterConfig::silence_limit`](cluster::ClusterConfig::silence_limit), 1 s (2 s on a [`Dedicated`]), and the time to read the map |
+//! | is a frozen node of a cluster that gives its slots to another | [`Error::Lost`], or another try there | [`Config::silence_limit`], 1 s (2 s on a [`Dedicated`]), and the time to read the map |
 //! | sends keepalives, but offers no receive window | [`Error::Lost`] | [`Config::stall_timeout`], 30 s |
 //! | does not reply while [`Client::close`] waits | `close` returns | [`Config::close_timeout`], 3 s |
 //!

@@ -12,12 +12,12 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
+use valkey_rdma_client::{Error, LostCause, Subscriber as Subscriptions};
 
 use crate::arguments;
 use crate::errors::Failure;
 use crate::local::Local;
 use crate::runtime;
-use crate::server::Subscriptions;
 use crate::sync::lock;
 
 /// A subscriber that the calls of one Python object share.
@@ -47,7 +47,11 @@ impl Shared {
         names: Vec<bytes::Bytes>,
     ) -> Result<(), Failure> {
         let subscriptions = self.take_over().await;
-        Ok(subscriptions.as_ref().ok_or(Failure::Closed)?.order(kind, subscribe, names).await?)
+        let subscriptions = subscriptions.as_ref().ok_or(Failure::Closed)?;
+        Ok(match subscribe {
+            true => subscriptions.subscribe(kind, names).await?,
+            false => subscriptions.unsubscribe(kind, names).await?,
+        })
     }
 
     /// The next event. `None`: there was none within the limit.
@@ -69,7 +73,12 @@ impl Shared {
             let subscriptions = subscriptions.as_mut().ok_or(Failure::Closed)?;
             tokio::select! {
                 biased;
-                event = subscriptions.next() => return event?.ok_or(Failure::Closed),
+                event = subscriptions.next() => return event.map_err(|error| match error {
+                    Error::Lost(lost) if matches!(lost.cause(), LostCause::Closed | LostCause::Stopped) => {
+                        Failure::Closed
+                    }
+                    error => error.into(),
+                }),
                 () = self.until_wanted(true) => {}
             }
         }

@@ -46,9 +46,10 @@ impl Config {
     /// connect to a node.
     ///
     /// ```
-    /// use valkey_rdma_client::cluster::{ClusterConfig, MappedAddress, NodeAddress};
+    /// use valkey_rdma_client::Config;
+    /// use valkey_rdma_client::cluster::{MappedAddress, NodeAddress};
     ///
-    /// let config = ClusterConfig::default().address_map(|announced| {
+    /// let config = Config::default().address_map(|announced| {
     ///     // The cluster talks over 10.1.*, and its RDMA adapters are on 10.2.*.
     ///     let host = announced.host.strip_prefix("10.1.")?;
     ///     Some(MappedAddress::At(NodeAddress::new(format!("10.2.{host}"), announced.port)))
@@ -90,7 +91,7 @@ impl Config {
     /// How long a node may leave commands unanswered before the slot map is read again, from other nodes. Default 1 s; `None`:
     /// no limit. If a primary has lost its slots to another, its connection ends: commands that may run twice go to the new
     /// primary, and the others fail with [`Fate::MayHaveRun`](crate::Fate::MayHaveRun). If it has kept them, they wait on.
-    /// Calls on connections of their own ([`dedicated`](crate::ClusterClient::dedicated), large values, WATCH, commands that block) to such a primary
+    /// Calls on connections of their own ([`dedicated`](crate::cluster::Cluster::dedicated), large values, WATCH, commands that block) to such a primary
     /// end too, once it has also left a PING without an answer for as long: what it owes may be a large value that takes its time.
     /// New reads pass a silent replica over; those that were sent to it go elsewhere once the map leaves it out.
     /// Shorter finds the new primary of a frozen node earlier; longer asks less often while a node runs long commands.

@@ -34,7 +34,7 @@ impl Cluster {
     /// Opens a dedicated connection to the node that `route` names: one node, so neither [`Route::AllPrimaries`] nor
     /// [`Route::AllNodes`]. It stays with that node: what belongs to another fails there with the server's MOVED or ASK. Once the map names
     /// another primary in place of a frozen node, this and the calls of its connections end with
-    /// [`LostCause::Silent`](crate::LostCause::Silent): see [`ClusterConfig::silence_limit`](super::ClusterConfig::silence_limit).
+    /// [`LostCause::Silent`](crate::LostCause::Silent): see [`Config::silence_limit`](crate::Config::silence_limit).
     ///
     /// ```no_run
     /// # async fn example(cluster: valkey_rdma_client::cluster::Cluster) -> Result<(), valkey_rdma_client::Error> {

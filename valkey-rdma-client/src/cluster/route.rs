@@ -26,7 +26,7 @@ pub enum Route {
     AllNodes,
 }
 
-/// Where a [`ClusterClient`](super::ClusterClient) sends a command: [`Routing::of`].
+/// Where the client of a cluster sends a command: [`Routing::of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Routing {

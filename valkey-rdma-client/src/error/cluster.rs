@@ -22,7 +22,9 @@ pub enum ClusterError {
         other: String,
     },
     /// The server runs without cluster mode.
-    #[error("{peer} is not part of a cluster ({error}): give the URL of a single server alone, without +cluster and not in a list")]
+    #[error(
+        "{peer} is not part of a cluster ({error}): give the URL of a single server alone, without +cluster and not in a list"
+    )]
     NotACluster {
         /// `host:port` of the server.
         peer: Arc<str>,

@@ -4,6 +4,7 @@ use valkey_rdma_client::cluster::Route;
 use valkey_rdma_client::{Command, Value};
 
 use super::Cluster;
+use super::command_on;
 use crate::sync::lock;
 
 impl Cluster {
@@ -19,7 +20,7 @@ impl Cluster {
         };
         let Some(client) = client else { return false };
         let question = Command::from_args(["ACL", "GETUSER", "default"]).idempotent();
-        client.execute_on(Route::Any, question).await.is_ok_and(|user| requires_login(&user))
+        command_on(&client, Route::Any, question).await.is_ok_and(|user| requires_login(&user))
     }
 }
 

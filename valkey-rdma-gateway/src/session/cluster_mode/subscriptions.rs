@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 use valkey_rdma_client::cluster::{ClusterSubscriber, Routing};
 use valkey_rdma_client::pubsub::{Event, SlowConsumer, Subscription};
-use valkey_rdma_client::{ClusterClient, Command};
+use valkey_rdma_client::{Client, Command};
 use valkey_rdma_resp::{Reply, words};
 
 use super::super::{Closed, Session};
@@ -43,7 +43,7 @@ struct Connection {
 }
 
 impl Subscriptions {
-    fn new(client: &ClusterClient, unread: Unread) -> Self {
+    fn new(client: &Client, unread: Unread) -> Self {
         let subscriber = || client.subscriber_with(CAPACITY, SlowConsumer::Drop);
         Self {
             classic: subscriber(),
