@@ -19,7 +19,7 @@ use self::submit::{Ending, Load, Pushed, Sleep, Submit, SubmitQueue};
 use self::sync::Mutex;
 
 #[expect(dead_code, reason = "the client uses the rest")]
-#[path = "../src/link/submit.rs"]
+#[path = "../src/link/queue.rs"]
 mod submit;
 
 mod sync {

@@ -26,20 +26,17 @@ use tokio::runtime::RuntimeFlavor;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::deadline::DeadlineTimer;
 use super::in_flight::InFlight;
-use super::request::Request;
-use super::state::MultiplexerState;
-use super::submit::{Awake, Ending, Sleep, SubmitQueue};
+use super::queue::{Awake, Ending, Sleep, SubmitQueue};
+use super::request::{DeadlineTimer, Request};
+use super::shared::MultiplexerState;
 use super::wake_together::WakeTogether;
 use crate::error::LostCause;
 use crate::link::RawConnection;
 
-mod read;
-mod shutdown;
-mod write;
+mod transfer;
 
-use read::Read;
+use transfer::Read;
 
 /// The most batches in flight before smaller ones are held back. With one, the connection would idle for a round trip
 /// after each batch. With two, one side still waits whenever the other is slow to wake up. Four gained up to 20 % over

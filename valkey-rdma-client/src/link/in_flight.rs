@@ -6,9 +6,9 @@ use std::task::Waker;
 use tokio::time::Instant;
 use valkey_rdma_resp::ProtocolError;
 
-use super::deadline::Deadline;
+use super::queue::Load;
+use super::request::Deadline;
 use super::request::{ReplySink, Request};
-use super::submit::Load;
 use crate::command::EncodedPipeline;
 use crate::command::{Commands, Reply};
 

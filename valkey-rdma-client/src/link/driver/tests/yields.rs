@@ -9,8 +9,8 @@ use tokio::task::coop::{consume_budget, has_budget_remaining};
 
 use super::*;
 use crate::command::Commands;
+use crate::link::queue::Pushed;
 use crate::link::request::{Replies, ReplySink, Request};
-use crate::link::submit::Pushed;
 use crate::link::task::DriverSlot;
 
 /// Tasks that a worker runs in one turn share tokio's budget. A stream whose budget is used up says that it is not ready, and wakes its
