@@ -1,15 +1,10 @@
 //! [`Pipeline`]: commands that are sent together.
 
-use std::pin::pin;
-use std::sync::Arc;
-
 use valkey_rdma_resp::{FromValue, ServerError, UnexpectedReply, Value};
 
-use crate::command::{Command, CommandClass, CommandName, EncodedPipeline, IntoCommand};
+use crate::command::{Command, CommandClass, CommandName, Commands, EncodedPipeline, IntoCommand};
 use crate::command::{RefusedCommand, Reply};
 use crate::error::{Error, FailedCommand};
-use crate::link::Replies;
-use crate::link::ReplyBuffer;
 use crate::server::Server;
 
 /// Commands sent together, without waiting for replies in between. No command of another task comes between them, so
@@ -45,8 +40,8 @@ impl Server {
     }
 
     pub(crate) async fn run_pipeline(&self, commands: EncodedPipeline) -> Result<Vec<Reply>, Error> {
-        let replies = Replies::Kept(Vec::with_capacity(commands.count()));
-        self.run_together(commands, replies).await
+        let deadline = self.deadline(&commands);
+        Ok(self.send(Commands::Many(commands), deadline).await.all()?)
     }
 }
 
@@ -150,23 +145,17 @@ impl Pipeline {
         if self.is_empty() {
             return Ok(());
         }
-        let buffer = Arc::new(ReplyBuffer::with_capacity(self.len()));
+        let mut sent = self.client.send_streamed(self.commands);
         let mut replies = Vec::new();
-        let mut last = pin!(self.client.run_together(self.commands, Replies::Streamed(buffer.clone(), 0)));
         let mut place = 0;
         loop {
-            let outcome = tokio::select! {
-                biased;
-                outcome = &mut last => Some(outcome),
-                () = buffer.ready() => None,
-            };
-            buffer.take(&mut replies);
+            let is_last = sent.arrived(&mut replies).await;
             for reply in replies.drain(..) {
                 each(place, reply);
                 place += 1;
             }
-            if let Some(outcome) = outcome {
-                return outcome.map(drop);
+            if is_last {
+                return Ok(sent.await.all().map(drop)?);
             }
         }
     }

@@ -193,7 +193,7 @@ impl<T: Submit> SubmitQueue<T> {
     }
 
     /// Makes `task` the one that is woken, before the driver sleeps for the first time.
-    pub(crate) fn attend(&self, task: &Waker) {
+    pub(crate) fn register_waker(&self, task: &Waker) {
         lock(&self.0).task = Some(task.clone());
     }
 
@@ -293,7 +293,7 @@ impl<T: Submit> SubmitQueue<T> {
     }
 
     /// A caller goes away without its reply. Its request is dropped at once, or together with others.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn caller_gone(&self) {
         // Dropped after the lock is released: they may own what a program lent.
         let mut unwanted = Vec::new();
         let mut state = lock(&self.0);

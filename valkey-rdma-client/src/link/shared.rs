@@ -2,8 +2,11 @@
 //! connection task and the drivers share.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -12,8 +15,10 @@ use valkey_rdma_resp::Value;
 use valkey_rdma_transport::Monitor;
 
 use super::queue::{Pushed, SubmitQueue};
+use super::reply_slot::{Delivery, Outcome, ReplyReceiver};
 use super::request::{Deadline, Request};
 use super::task::{ConnectionTask, DriverSlot, ReconnectPolicy};
+use crate::command::{Commands, Reply};
 use crate::error::{ConnectError, Error, LostCause, LostConnection, TimedOut};
 use crate::events::EventReporter;
 use crate::link::RawConnection;
@@ -45,46 +50,33 @@ impl Multiplexer {
         Self { queue, slot, state }
     }
 
-    /// Sends the request, or queues it. One without any time fails, and is not sent.
-    pub(crate) fn send(&self, request: Request) -> Result<(), Error> {
-        if let Some(deadline) = request.deadline
-            && deadline.is_at_once()
-        {
-            return Err(refused(request, self.late(deadline)));
-        }
-        match self.queue.push(request) {
-            Pushed::Queued => {}
-            Pushed::MustSend => {
-                if !self.slot.send_inline() {
-                    self.queue.wake();
+    /// Sends commands together, or queues them. Those without any time fail, and are not sent.
+    pub(crate) fn send(
+        &self,
+        commands: Commands,
+        delivery: Delivery,
+        deadline: Option<Deadline>,
+    ) -> Sent<'_> {
+        let (request, replies) = Request::new(commands, delivery, deadline);
+        match deadline {
+            Some(deadline) if deadline.is_at_once() => request.fail(self.late(deadline)),
+            _ => match self.queue.push(request) {
+                Pushed::Queued => {}
+                Pushed::MustSend => {
+                    if !self.slot.send_inline() {
+                        self.queue.wake();
+                    }
                 }
-            }
-            Pushed::Closed(request) => {
-                return Err(refused(request, self.state.error_for_unanswered(false)));
-            }
+                Pushed::Closed(request) => request.fail(self.state.error_for_unanswered(false)),
+            },
         }
-        Ok(())
-    }
-
-    /// A caller waits for the reply to what it has sent: to be [answered](Waits::answered), or dropped with the caller's future.
-    pub(crate) fn waits(&self) -> Waits<'_> {
-        Waits(Some(self))
-    }
-
-    /// A caller goes away without its reply.
-    pub(crate) fn leave(&self) {
-        self.queue.leave();
+        Sent { multiplexer: self, replies }
     }
 
     /// The error for a request that was not sent in time, which is counted.
     pub(crate) fn late(&self, deadline: Deadline) -> Error {
         self.state.counters.timed_out();
         self.state.timed_out(deadline.limit, false)
-    }
-
-    /// The error for a request that was taken and dropped without a reply.
-    pub(crate) fn unanswered(&self) -> Error {
-        self.state.error_for_unanswered(true)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -111,27 +103,41 @@ impl Multiplexer {
     }
 }
 
-/// A caller that waits for a reply.
-pub(crate) struct Waits<'a>(Option<&'a Multiplexer>);
+/// Commands that were sent together: a future of what becomes of them. Dropping it discards the replies.
+#[must_use = "dropping it discards the replies"]
+pub(crate) struct Sent<'a> {
+    multiplexer: &'a Multiplexer,
+    replies: ReplyReceiver,
+}
 
-impl Waits<'_> {
-    pub(crate) fn answered(mut self) {
-        self.0 = None;
+impl Sent<'_> {
+    /// Takes the replies to a streamed pipeline as they arrive; `replies` must be empty. Returns true when no more will come: then the future is
+    /// ready.
+    ///
+    /// Cancel safe.
+    pub(crate) async fn arrived(&mut self, replies: &mut Vec<Reply>) -> bool {
+        poll_fn(|cx| self.replies.poll_arrived(cx, replies)).await
     }
 }
 
-impl Drop for Waits<'_> {
+impl Future for Sent<'_> {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let outcome = ready!(self.replies.poll(cx));
+        Poll::Ready(outcome.unwrap_or_else(|| {
+            let error = self.multiplexer.state.error_for_unanswered(true);
+            Outcome::Failed(error.into())
+        }))
+    }
+}
+
+impl Drop for Sent<'_> {
     fn drop(&mut self) {
-        if let Some(multiplexer) = self.0 {
-            multiplexer.leave();
+        if self.replies.is_waiting() {
+            self.multiplexer.queue.caller_gone();
         }
     }
-}
-
-/// Fails a request that was not sent. Returns the reason.
-fn refused(request: Request, why: Error) -> Error {
-    request.fail(why.clone());
-    why
 }
 
 impl Drop for Multiplexer {

@@ -102,19 +102,20 @@ mod tests {
     use super::*;
     use crate::command::{Command, Commands};
     use crate::link::queue::BATCH_COMMANDS;
-    use crate::link::reply_slot::channel;
-    use crate::link::request::ReplySink;
+    use crate::link::reply_slot::Delivery;
+    use crate::link::request::Deadline;
 
     /// The search for late requests is rarer the more requests wait.
     #[test]
     fn a_request_that_is_late_is_not_sent_if_many_wait() {
         let queue = SubmitQueue::new();
         let mut callers = Vec::new();
-        let mut push = |limit| {
-            let (sender, reply) = channel();
-            callers.push(reply);
+        let mut push = |limit: Option<Duration>| {
             let commands = Commands::One(Command::new("PING"));
-            drop(queue.push(Request::new(commands, ReplySink::One(sender), limit)));
+            let (request, reply) =
+                Request::new(commands, Delivery::Together, limit.and_then(Deadline::after));
+            callers.push(reply);
+            drop(queue.push(request));
         };
         (0..=BATCH_COMMANDS).for_each(|_| push(Some(Duration::ZERO)));
         push(None);

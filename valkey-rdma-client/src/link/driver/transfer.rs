@@ -18,7 +18,7 @@ use crate::command::Commands;
 use crate::error::LostCause;
 use crate::link::Outstanding;
 use crate::link::queue::{Load, Submit};
-use crate::link::request::{ReplySink, Request};
+use crate::link::request::Request;
 use crate::link::shared::Push;
 
 /// The fewest replies delivered in one go. Of more, half of what is in flight is delivered: those callers send their
@@ -201,6 +201,7 @@ impl Driver {
             self.state.counters.reply(self.in_flight.commands().saturating_sub(1));
             self.callers.extend(self.in_flight.answer(reply)?);
         }
+        self.callers.extend(self.in_flight.pass_on());
         Ok(())
     }
 
@@ -209,9 +210,9 @@ impl Driver {
     pub(super) fn expire(&mut self) {
         let now = Instant::now();
         let state = &self.state;
-        let next = self.in_flight.expire(now, |sink: ReplySink, deadline| {
+        let next = self.in_flight.expire(now, |replies, deadline| {
             state.counters.timed_out();
-            sink.fail(state.timed_out(deadline.limit, true));
+            replies.fail(state.timed_out(deadline.limit, true), None);
         });
         self.fail_late(self.queue.take_late(now, next));
     }
@@ -265,7 +266,7 @@ impl Driver {
             request.may_have_run |= ran;
             let harmless = !request.may_have_run || request.may_run_twice();
             let may_retry = harmless && retries.is_some_and(|retries| request.attempts <= retries);
-            if may_retry && request.is_wanted() && request.sink.restart() {
+            if may_retry && request.is_wanted() && request.replies.restart() {
                 again.push(request);
             } else {
                 let error = self.state.lost_error(&cause, request.may_have_run);
