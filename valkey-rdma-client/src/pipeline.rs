@@ -1,17 +1,12 @@
 //! [`Pipeline`]: commands that are sent together.
 
-use std::pin::pin;
-use std::sync::Arc;
-
 use valkey_rdma_resp::{FromValue, UnexpectedReply, Value};
 
 use crate::client::{Client, Deployment};
 use crate::cluster::{Cluster, slot_of};
-use crate::command::{Command, CommandClass, CommandName, EncodedPipeline, IntoCommand};
+use crate::command::{Command, CommandClass, CommandName, Commands, EncodedPipeline, IntoCommand};
 use crate::command::{RefusedCommand, Reply};
 use crate::error::{Error, FailedCommand};
-use crate::link::Replies;
-use crate::link::ReplyBuffer;
 use crate::server::Server;
 
 /// Commands sent together, without waiting for replies in between.
@@ -78,8 +73,8 @@ impl Client {
 
 impl Server {
     pub(crate) async fn run_pipeline(&self, commands: EncodedPipeline) -> Result<Vec<Reply>, Error> {
-        let replies = Replies::Kept(Vec::with_capacity(commands.count()));
-        self.run_together(commands, replies).await
+        let deadline = self.deadline(&commands);
+        Ok(self.send(Commands::Many(commands), deadline).await.all()?)
     }
 }
 
@@ -209,23 +204,17 @@ impl Pipeline {
                 return Ok(());
             }
         };
-        let buffer = Arc::new(ReplyBuffer::with_capacity(commands.count()));
+        let mut sent = server.send_streamed(commands);
         let mut replies = Vec::new();
-        let mut last = pin!(server.run_together(commands, Replies::Streamed(buffer.clone(), 0)));
         let mut place = 0;
         loop {
-            let outcome = tokio::select! {
-                biased;
-                outcome = &mut last => Some(outcome),
-                () = buffer.ready() => None,
-            };
-            buffer.take(&mut replies);
+            let is_last = sent.arrived(&mut replies).await;
             for reply in replies.drain(..) {
                 each(place, reply.map_err(Error::Server));
                 place += 1;
             }
-            if let Some(outcome) = outcome {
-                return outcome.map(drop);
+            if is_last {
+                return Ok(sent.await.all().map(drop)?);
             }
         }
     }

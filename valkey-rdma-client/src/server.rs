@@ -8,22 +8,17 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 use valkey_rdma_resp::Value;
 
-use crate::command::{Command, Commands};
+use crate::command::{Command, Commands, EncodedPipeline};
 use crate::config::Config;
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::ServerEvents;
-use crate::link::{Connector, IdlePool};
-use crate::link::{Multiplexer, ReplySink, Request, reply_channel};
+use crate::link::{Connector, Deadline, Delivery, IdlePool, Multiplexer, Sent};
 use crate::question::Question;
 use crate::runtime::Runtime;
 use crate::stats::State;
 
-mod attempt;
 mod connect;
 mod status;
-mod together;
-
-pub(crate) use self::attempt::{Attempt, FailedAttempt};
 
 /// A client of one server: its shared connections, and what makes others beside them. Cloning is cheap; every clone is the same client.
 ///
@@ -69,15 +64,8 @@ impl Server {
         if command.overtakes() && self.connector().can_connect() {
             return Box::pin(self.overtake(command)).await;
         }
-        let (sender, reply) = reply_channel();
-        let limit = self.config().limit(&command);
-        let multiplexer = self.multiplexer();
-        let request = Request::new(Commands::One(command), ReplySink::One(sender), limit);
-        multiplexer.send(request)?;
-        let waits = multiplexer.waits();
-        let outcome = reply.await;
-        waits.answered();
-        Ok(outcome.unwrap_or_else(|_| Err(multiplexer.unanswered()))??)
+        let deadline = self.config().limit(&command).and_then(Deadline::after);
+        Ok(self.send(Commands::One(command), deadline).await.last()?)
     }
 
     /// Closes all connections of all clones, after the replies to every command sent so far. New commands, dedicated
@@ -115,6 +103,27 @@ impl Server {
                 drop(self.runtime().timed(|| timeout_at(deadline, parted)).await);
             }
         }
+    }
+
+    /// Sends commands together on a shared connection, when called. The future returned is ready with what becomes of them.
+    pub(crate) fn send(&self, commands: Commands, deadline: Option<Deadline>) -> Sent<'_> {
+        self.multiplexer().send(commands, Delivery::Together, deadline)
+    }
+
+    /// As [`send`](Self::send), for a pipeline whose replies are [taken as they arrive](Sent::arrived).
+    pub(crate) fn send_streamed(&self, commands: EncodedPipeline) -> Sent<'_> {
+        let deadline = self.deadline(&commands);
+        self.multiplexer().send(Commands::Many(commands), Delivery::Streamed, deadline)
+    }
+
+    /// When the time of a pipeline that is sent now is up.
+    pub(crate) fn deadline(&self, commands: &EncodedPipeline) -> Option<Deadline> {
+        commands.limit().or(self.config().command_timeout).and_then(Deadline::after)
+    }
+
+    /// The error for commands that are not sent because their time is up, which is counted.
+    pub(crate) fn late(&self, deadline: Deadline) -> Error {
+        self.first().late(deadline)
     }
 
     /// The error for a reply that does not come.

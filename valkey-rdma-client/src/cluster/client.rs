@@ -16,8 +16,8 @@ use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::events::ConnectionEvents;
-use crate::link::Deadline;
-use crate::server::{FailedAttempt, Server};
+use crate::link::{Deadline, Failed};
+use crate::server::Server;
 use crate::stats::ConnectionInfo;
 
 /// The cluster that a client talks to: [`Client::cluster`](crate::Client::cluster). It keeps the client open, as a clone of it does.
@@ -167,16 +167,16 @@ impl Cluster {
         loop {
             let place = tries.next().await?;
             let attempted = match overtakes {
-                false => place.attempt(*command, deadline).await,
+                false => place.send(*command, deadline).await,
                 true => self.overtake(&place, command).await,
             };
             match attempted {
                 Ok(value) => return Ok((place.node, value)),
-                Err(FailedAttempt { error, command: Some(back) }) => {
+                Err(Failed { error, command: Some(back), .. }) => {
                     command = back;
                     tries.failed(&place, error, repeatable).await?;
                 }
-                Err(FailedAttempt { error, command: None }) => {
+                Err(Failed { error, command: None, .. }) => {
                     self.core.note_failure(&place, &error);
                     return Err(tries.give_up(error));
                 }
@@ -187,10 +187,10 @@ impl Cluster {
 
 impl Cluster {
     /// Sends a command that must not wait behind others on a connection of its own.
-    async fn overtake(&self, place: &Place, command: Box<Command>) -> Result<Value, FailedAttempt> {
+    async fn overtake(&self, place: &Place, command: Box<Command>) -> Result<Value, Failed> {
         let limited = place.client.limited(Command::clone(&command));
         let answer = async { self.core.checkout(place).await?.execute(limited).await };
-        answer.await.map_err(|error| FailedAttempt { error, command: Some(command) })
+        answer.await.map_err(|error| Failed { command: Some(command), ..error.into() })
     }
 }
 

@@ -22,16 +22,16 @@ use super::refresh::{RefreshRequest, RefreshTask, request_refresh};
 use super::silence::SilenceWatch;
 use super::slot_map::SlotMap;
 use super::topology::Topology;
-use crate::command::Command;
 use crate::command::table::Access;
+use crate::command::{Command, Commands};
 use crate::config::Config;
 use crate::dedicated::Dedicated;
 use crate::endpoint::{Endpoint, RdmaPort};
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::EventHub;
-use crate::link::Deadline;
+use crate::link::{Deadline, Failed};
 use crate::runtime::Runtime;
-use crate::server::{FailedAttempt, Server};
+use crate::server::Server;
 
 /// A connection to try a command on.
 #[derive(Clone)]
@@ -43,17 +43,15 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Sends a command on the shared connection.
-    pub(super) async fn attempt(
-        &self,
-        command: Command,
-        deadline: Option<Deadline>,
-    ) -> Result<Value, FailedAttempt> {
+    /// Sends a command on the shared connection, right behind ASKING if it must follow that.
+    pub(super) async fn send(&self, command: Command, deadline: Option<Deadline>) -> Result<Value, Failed> {
         if !self.asking {
-            return self.client.attempt(command, deadline).await;
+            return self.client.send(Commands::One(command), deadline).await.last();
         }
-        let asked = self.client.attempt_asking(&command, deadline).await;
-        asked.map_err(|error| FailedAttempt { error, command: Some(Box::new(command)) })
+        // A server that refuses ASKING refuses the command too.
+        let both = [&Command::new("ASKING"), &command].into_iter().collect();
+        let asked = self.client.send(Commands::Many(both), deadline).await.last();
+        asked.map_err(|failed| Failed { command: Some(Box::new(command)), ..failed })
     }
 }
 

@@ -109,7 +109,7 @@ impl Cluster {
         loop {
             let place = tries.next().await?;
             let begun = async {
-                match place.attempt(probe.clone(), deadline).await.map_err(|failed| failed.error) {
+                match place.send(probe.clone(), deadline).await.map_err(|failed| failed.error) {
                     // Without the answer, a slot that has moved is noticed by the command itself.
                     Err(Error::Server(refusal)) if refusal.kind() == ServerErrorKind::NoPerm => {}
                     answer => drop(answer?),

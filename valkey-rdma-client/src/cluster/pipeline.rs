@@ -14,9 +14,9 @@ use super::node::Node;
 use super::route::{Routed, route};
 use super::tries::{Target, Tries};
 use crate::command::table::{Access, Description, find};
-use crate::command::{Command, EncodedPipeline};
+use crate::command::{Command, Commands, EncodedPipeline};
 use crate::error::Error;
-use crate::link::{Deadline, Replies, ReplyBuffer};
+use crate::link::Deadline;
 
 /// Replies, by the index of their command.
 type Answers = Vec<(usize, Result<Value, Error>)>;
@@ -126,24 +126,28 @@ impl Cluster {
         };
         commands.iter_mut().filter_map(|sent| sent.tries.as_mut()).for_each(|tries| tries.begins());
         let encoded: EncodedPipeline = commands.iter().map(|sent| &sent.command).collect();
+        let outcome = match deadline.filter(|deadline| deadline.has_passed()) {
+            Some(deadline) => Err(place.client.late(deadline).into()),
+            None => place.client.send(Commands::Many(encoded), deadline).await.all(),
+        };
         // Replies that came before a connection was lost are final.
-        let buffer = Arc::new(ReplyBuffer::with_capacity(commands.len()));
-        let outcome = place.client.run_until(encoded, Replies::Streamed(buffer.clone(), 0), deadline).await;
-        let mut replies = Vec::with_capacity(commands.len());
-        buffer.take(&mut replies);
+        let (replies, failure) = match outcome {
+            Ok(replies) => (replies, None),
+            Err(failed) => (failed.replies, Some(failed.error)),
+        };
         let mut replies = replies.into_iter();
         let mut answers = Vec::with_capacity(commands.len());
         let mut failed = Vec::new();
         for sent in commands {
-            let error = match (replies.next(), &outcome) {
+            let error = match (replies.next(), &failure) {
                 (Some(Ok(value)), _) => {
                     answers.push((sent.index, Ok(value)));
                     continue;
                 }
                 (Some(Err(error)), _) => Error::Server(error),
-                (None, Err(error)) => error.clone(),
+                (None, Some(error)) => error.clone(),
                 // As many replies as commands: that is what success means.
-                (None, Ok(_)) => Error::Lost(place.client.lost_error()),
+                (None, None) => Error::Lost(place.client.lost_error()),
             };
             failed.push((sent, error));
         }

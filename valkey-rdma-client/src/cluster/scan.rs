@@ -78,7 +78,7 @@ impl Cluster {
                 let (command, address) = (command.name(), place.node.address().to_string());
                 return Err(ClusterError::ScanRestarted { command, address, count }.into());
             }
-            match place.attempt(command_at(cursor.on(&server)), deadline).await {
+            match place.send(command_at(cursor.on(&server)), deadline).await {
                 Ok(reply) => {
                     cursor.answered_by(server);
                     return Ok(reply);

@@ -6,9 +6,9 @@ use super::client::Cluster;
 use super::route::{no_route, slot_of};
 use super::tries::{Target, Tries};
 use crate::command::table::{Access, find, for_each_key};
-use crate::command::{Command, EncodedPipeline, Reply};
+use crate::command::{Command, Commands, EncodedPipeline, Reply};
 use crate::error::{ClusterError, Error};
-use crate::link::{Deadline, Replies};
+use crate::link::Deadline;
 use crate::transaction::Watch;
 
 impl Cluster {
@@ -43,13 +43,12 @@ impl Cluster {
         loop {
             let place = tries.next().await?;
             let encoded: EncodedPipeline = commands.iter().collect();
-            let replies = Replies::Kept(Vec::with_capacity(commands.len()));
-            let error = match place.client.run_until(encoded, replies, deadline).await {
+            let error = match place.client.send(Commands::Many(encoded), deadline).await.all() {
                 Ok(replies) => match redirection(&replies) {
                     Some(error) => error,
                     None => return Ok(replies),
                 },
-                Err(error) => error,
+                Err(failed) => failed.error,
             };
             tries.failed(&place, error, repeatable).await?;
         }

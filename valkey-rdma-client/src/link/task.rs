@@ -1,7 +1,7 @@
 //! [`ConnectionTask`]: drives the current connection, then makes the next one. [`DriverSlot`]: its driver, shared with callers.
 //!
 //! A caller that finds nothing in flight sends its request directly: the connection task, perhaps on another thread, is
-//! not woken. The [queue](super::submit) decides which caller that is.
+//! not woken. The [queue](super::queue) decides which caller that is.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep};
 use tracing::{Instrument, debug, debug_span, info, warn};
 
 use super::driver::Driver;
+use super::queue::SubmitQueue;
 use super::request::Request;
-use super::state::MultiplexerState;
-use super::submit::SubmitQueue;
+use super::shared::MultiplexerState;
 use crate::config::{Backoff, STABLE_AFTER};
 use crate::error::{Chain, LostCause};
 use crate::link::{Connector, LONGEST_WAIT_FOR_DATA, RawConnection};

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::time::{Instant, sleep, timeout};
 use valkey_rdma_resp::Value;
 
-use super::submit::SWEEP;
+use super::queue::SWEEP;
 use crate::client::Client;
 use crate::command::Command;
 use crate::config::Config;

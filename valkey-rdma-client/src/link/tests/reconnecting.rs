@@ -1,6 +1,7 @@
 //! A lost connection, and what waits for the next one.
 
 use super::*;
+use crate::command::Commands;
 use crate::config::STABLE_AFTER;
 
 #[tokio::test(start_paused = true)]
@@ -276,9 +277,8 @@ async fn commands_whose_callers_have_gone_away_do_not_pile_up() {
     for _ in 0..100 * SWEEP {
         assert!(client.command(["PING"]).now_or_never().is_none());
         assert!(client.pipeline().command(get("a")).send().now_or_never().is_none());
-        assert!(client.server().attempt(get("a"), None).now_or_never().is_none());
-        let Ok(mut attempt) = client.server().begin(get("a"), None) else { panic!("it is open") };
-        attempt.leave(client.server());
+        assert!(client.server().send(Commands::One(get("a")), None).now_or_never().is_none());
+        drop(client.server().send(Commands::One(get("a")), None));
         assert!(client.server().queued()[0] <= 20 * SWEEP);
     }
     // And if no others come.
