@@ -188,6 +188,9 @@ mod transaction;
 pub use cache::{Cache, CacheStats, Invalidation, Invalidations};
 pub use cluster::Cluster as ClusterClient;
 pub use command::{Command, IntoCommand, RefusedCommand, ToArg};
+// For the gateway, which must know the same of a command.
+#[doc(hidden)]
+pub use command::{CommandClass, SubscriptionKind};
 pub use config::{Backoff, Config};
 pub use dedicated::Dedicated;
 pub use dialer::{ByteStream, Dialer};
