@@ -8,23 +8,23 @@ use std::time::Duration;
 use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::{Config as TransportConfig, Polling};
 
-mod authority;
-mod check;
 mod cluster;
 mod error;
 mod into_endpoint;
-mod percent;
+mod login;
+mod options;
 mod rdma_port;
 mod sentinels;
 mod setters;
 mod url;
 
-pub(crate) use self::authority::authority;
-use self::authority::canonical;
 pub use self::error::EndpointError;
 pub use self::into_endpoint::IntoEndpoint;
+use self::login::Login;
 pub use self::rdma_port::RdmaPort;
 pub use self::sentinels::Sentinels;
+pub(crate) use self::url::authority;
+use self::url::canonical;
 
 /// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,17 +36,6 @@ pub enum Transport {
     Emulated,
     /// TCP: `valkey://` and `redis://`.
     Tcp,
-}
-
-impl Transport {
-    /// The scheme of its URLs.
-    fn scheme(self) -> &'static str {
-        match self {
-            Self::Rdma => "rdma",
-            Self::Emulated => "emulated",
-            Self::Tcp => "valkey",
-        }
-    }
 }
 
 impl fmt::Display for Transport {
@@ -110,8 +99,7 @@ pub struct Endpoint {
     transport: Transport,
     host: String,
     port: u16,
-    user: Option<String>,
-    password: Option<String>,
+    login: Login,
     database: u32,
     protocol: Protocol,
     timeout: Duration,
@@ -148,8 +136,7 @@ impl Endpoint {
             transport,
             host: canonical(host.into()),
             port,
-            user: None,
-            password: None,
+            login: Login::default(),
             database: 0,
             protocol: Protocol::default(),
             timeout: Self::DEFAULT_TIMEOUT,
@@ -187,13 +174,13 @@ impl Endpoint {
     /// The user to log in, if not the default user.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
-        self.user.as_deref()
+        self.login.user.as_deref()
     }
 
     /// The password of the login. Take care not to log it.
     #[must_use]
     pub fn password(&self) -> Option<&str> {
-        self.password.as_deref()
+        self.login.password.as_deref()
     }
 
     /// Database number.
@@ -262,16 +249,6 @@ impl Endpoint {
         self.rdma_port
     }
 
-    /// The scheme of its URL.
-    fn scheme(&self) -> String {
-        let kind = match (&self.sentinels, &self.other_seeds) {
-            (Some(_), _) => "+sentinel",
-            (None, Some(_)) => "+cluster",
-            (None, None) => "",
-        };
-        format!("{}{kind}", self.transport.scheme())
-    }
-
     /// The port to connect to over this transport.
     pub(crate) fn port_on(&self, transport: Transport) -> u16 {
         match transport {
@@ -323,18 +300,12 @@ impl From<&Endpoint> for Endpoint {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint")
-            .field("url", &self.to_string())
-            .field("protocol", &self.protocol)
-            .field("timeout", &self.timeout)
-            .field("rx_size", &self.rx_size)
-            .field("device", &self.device)
-            .field("gid", &self.gid)
-            .field("fallback", &self.fallback)
-            .field("source", &self.source)
-            .field("polling", &self.polling)
-            .field("rdma_port", &self.rdma_port)
-            .finish()
+        let mut shown = f.debug_struct("Endpoint");
+        shown.field("url", &self.to_string());
+        for (name, value) in self.options().filter(|(name, _)| *name != "sentinel_password") {
+            shown.field(name, &value);
+        }
+        shown.finish()
     }
 }
 

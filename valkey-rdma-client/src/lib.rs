@@ -189,6 +189,9 @@ mod transaction;
 pub use cache::{Cache, CacheStats, Invalidation, Invalidations};
 pub use client::Client;
 pub use command::{Command, IntoCommand, RefusedCommand, ToArg};
+// For the gateway, which must know the same of a command.
+#[doc(hidden)]
+pub use command::{CommandClass, SubscriptionKind};
 pub use config::{Backoff, Config};
 pub use dedicated::Dedicated;
 pub use dialer::{ByteStream, Dialer};

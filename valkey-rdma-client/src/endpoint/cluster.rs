@@ -1,6 +1,6 @@
 //! The endpoint of a cluster: the nodes to start from, as one [`Endpoint`], from a URL such as `rdma+cluster://n1,n2:6380` or from a list.
 
-use super::{Endpoint, EndpointError, Transport};
+use super::Endpoint;
 use crate::error::{ClusterError, Error};
 
 impl Endpoint {
@@ -53,21 +53,6 @@ impl Endpoint {
         }
         Ok(first.with_cluster(others))
     }
-}
-
-/// The endpoint of a URL whose scheme was `scheme+cluster`; `rest` is what follows `://`.
-pub(super) fn parse(scheme: &str, rest: &str) -> Result<Endpoint, EndpointError> {
-    let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-    let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let at = if login.is_empty() { "" } else { "@" };
-    let (first, others) =
-        hosts.split_once(',').map_or((hosts, None), |(first, others)| (first, Some(others)));
-    let endpoint: Endpoint = format!("{scheme}://{login}{at}{first}{tail}").parse()?;
-    let others = others.into_iter().flat_map(|others| others.split(',')).map(|text| {
-        let one: Endpoint = format!("{}://{text}", Transport::Tcp.scheme()).parse()?;
-        Ok((one.host, one.port))
-    });
-    Ok(endpoint.with_cluster(others.collect::<Result<Vec<_>, EndpointError>>()?))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! [`EndpointError`]: why an endpoint is invalid, and what is allowed.
 
+use super::options::instead_of_option;
+
 /// Why a URL, or an endpoint built in code, is invalid. Never contains a password, nor a part of one that is not escaped, or
 /// that no host follows. It does name unknown options, and values that an option cannot have. So do not escape a password by half:
 /// in `host:1?rest=of`, a number and a bare `?` make an option of the rest.
@@ -112,17 +114,6 @@ pub enum EndpointError {
     /// A cache over RESP2.
     #[error("a cache needs RESP3: leave protocol=resp2 out")]
     NeedsResp3,
-}
-
-/// What to do about an option that does not exist.
-fn instead_of_option(name: &str) -> &'static str {
-    match name {
-        "db" | "database" => "put the database after the port: /1",
-        _ => {
-            "use protocol, timeout, rx_size, device, gid, source, poll, fallback or rdma_port; \
-             with Sentinels also sentinel_user and sentinel_password"
-        }
-    }
 }
 
 /// What to do where other clients' URLs name something that this one has no scheme for.

@@ -144,6 +144,33 @@ fn bad_urls_are_refused_with_what_is_allowed() {
 }
 
 #[test]
+fn schemes_are_read_in_upper_case_too() {
+    for (url, same) in [
+        ("VALKEY://h", "valkey://h"),
+        ("valkey+SENTINEL://s/m", "valkey+sentinel://s/m"),
+        ("RDMA+Sentinel://s/m?sentinel_password=p", "rdma+sentinel://s/m?sentinel_password=p"),
+    ] {
+        assert_eq!(parse(url), parse(same), "{url}");
+        assert!(parse(same).is_ok(), "{same}");
+    }
+}
+
+#[test]
+fn the_table_in_the_documentation_has_every_option() {
+    let documented: Vec<&str> = include_str!("../endpoint.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("/// | `")?.split_once("=` |").map(|(name, _)| name))
+        .collect();
+    let names = options::OPTIONS.iter().map(|option| option.name);
+    let ordinary: Vec<&str> = names.filter(|name| !name.starts_with("sentinel_")).collect();
+    assert_eq!(documented, ordinary);
+    let text = parse("rdma://h?colour=blue").expect_err("no option").to_string();
+    let all = "use protocol, timeout, rx_size, device, gid, source, poll, fallback or rdma_port; \
+               with Sentinels also sentinel_user and sentinel_password";
+    assert!(text.ends_with(all), "{text}");
+}
+
+#[test]
 fn passwords_are_never_shown() {
     let endpoint = parse("rdma://me:hush@[::1]:7000/3").expect("good");
     assert_eq!(endpoint.to_string(), "rdma://me:***@[::1]:7000/3");
