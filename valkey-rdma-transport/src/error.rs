@@ -11,9 +11,9 @@ use valkey_rdma_proto::{CloseReason, ProtocolError};
 use self::explain::{device_hint, limit_text, status_text};
 use self::gid::gid_text;
 use crate::address::{AddressError, listen_advice};
-use crate::device::event::{CmEvent, DeviceFault, REASON_CONSUMER, SharedCqError};
-use crate::device::kind::DeviceKind;
 use crate::device::obstacle::Obstacle;
+use crate::device::report::DeviceKind;
+use crate::device::report::{CmEvent, DeviceFault, REASON_CONSUMER, SharedCqError};
 
 mod explain;
 mod gid;

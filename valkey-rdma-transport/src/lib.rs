@@ -78,7 +78,6 @@ mod stream;
 mod sync;
 #[cfg(feature = "verbs")]
 mod verbs;
-mod wake_fd;
 
 pub use any_stream::{AnyStream, Duplex};
 pub use buffer_pool::{BufferPool, PoolBuffer, UnusablePool};

@@ -19,7 +19,7 @@ use super::memory::Memory;
 use super::queue_pair::{QueuePair, QueuePairState};
 use super::socket::{self, SocketLink, SocketRequest};
 use super::{MAX_MESSAGE, MAX_READS, refused};
-use crate::device::event::REASON_CONSUMER;
+use crate::device::report::REASON_CONSUMER;
 use crate::device::{
     Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceLimits, DeviceOptions, Limits,
     check_limits, check_reads,

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use super::REASON_NO_LISTENER;
 use super::address::{DYNAMIC_PORTS, next_port};
 use super::direct::{DirectLink, Sides};
-use crate::device::event::REASON_CONSUMER;
+use crate::device::report::REASON_CONSUMER;
 use crate::sync::{Mutex, lock};
 
 static LISTENERS: Mutex<BTreeMap<SocketAddr, Arc<Mutex<Backlog>>>> = Mutex::new(BTreeMap::new());

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use valkey_rdma_proto::work::{ReceiveRequest, SendOp, SendRequest};
 
 use super::frame::Frame;
-use crate::device::event::{CmEvent, REASON_CONSUMER};
+use crate::device::report::{CmEvent, REASON_CONSUMER};
 use crate::emulated::memory::Memory;
 use crate::emulated::queue_pair::responder::Span;
 use crate::emulated::queue_pair::{QueuePair, QueuePairState};
