@@ -10,13 +10,11 @@ use std::task::{Context, Poll};
 use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
-use super::address::{loopback_like, next_port};
 use super::device::named;
 use super::direct::{DirectLink, End};
-use super::directory::{self, DirectRequest};
+use super::directory::{self, DirectRequest, loopback_like, next_port};
 use super::fault_plan::{FaultPlan, Link};
-use super::memory::Memory;
-use super::queue_pair::{QueuePair, QueuePairState};
+use super::queue_pair::{Memory, QueuePair, QueuePairState};
 use super::socket::{self, SocketLink, SocketRequest};
 use super::{MAX_MESSAGE, MAX_READS, refused};
 use crate::device::report::REASON_CONSUMER;

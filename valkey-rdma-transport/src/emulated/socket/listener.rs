@@ -13,11 +13,9 @@ use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::task::JoinSet;
 
 use super::frame::{Frame, HEADER};
-use super::link::SocketLink;
-use super::session::Phase;
-use super::unix_name::SocketFile;
-use super::{Socket, driver, failed, socket_path, unix_name};
-use crate::emulated::address::{DYNAMIC_PORTS, next_port};
+use super::session::{Phase, SocketLink};
+use super::{Socket, SocketFile, claim, driver, failed, socket_path};
+use crate::emulated::directory::{DYNAMIC_PORTS, next_port};
 use crate::emulated::queue_pair::{QueuePair, Terms};
 use crate::error::TransportError;
 
@@ -89,7 +87,7 @@ impl SocketListener {
         let (tries, any) = if addr.port() == 0 { (DYNAMIC_PORTS, true) } else { (1, false) };
         for _ in 0..tries {
             let port = if any { next_port() } else { addr.port() };
-            match unix_name::claim(socket_path(directory, port)) {
+            match claim(socket_path(directory, port)) {
                 Ok((listener, file)) => {
                     let addr = SocketAddr::new(addr.ip(), port);
                     return Ok(Self::new(Listening::Unix(listener), Some(file), addr));

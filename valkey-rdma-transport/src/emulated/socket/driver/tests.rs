@@ -9,7 +9,7 @@ use super::*;
 use crate::device::{Access, CmEvent, DeviceOptions};
 use crate::emulated::device::{Device, named};
 use crate::emulated::fault_plan::Link;
-use crate::emulated::memory::Memory;
+use crate::emulated::queue_pair::Memory;
 use crate::emulated::queue_pair::{QueuePair, Terms};
 use crate::emulated::socket::session::Session;
 
