@@ -8,17 +8,14 @@ use std::time::Duration;
 use valkey_rdma_proto::work::FailureStatus;
 use valkey_rdma_proto::{CloseReason, ProtocolError};
 
-use self::explain::{device_hint, limit_text, status_text};
-use self::gid::gid_text;
+use self::explain::{device_hint, gid_text, limit_text, status_text};
 use crate::address::{AddressError, listen_advice};
 use crate::device::obstacle::Obstacle;
-use crate::device::report::DeviceKind;
-use crate::device::report::{CmEvent, DeviceFault, REASON_CONSUMER, SharedCqError};
+use crate::device::report::{CmEvent, DeviceFault, DeviceKind, REASON_CONSUMER, SharedCqError};
 
 mod explain;
-mod gid;
 
-pub use self::gid::GidProblem;
+pub use self::explain::GidProblem;
 
 /// A failure of the device, the path or the peer's conduct, on one connection or listener.
 #[derive(Debug, thiserror::Error)]

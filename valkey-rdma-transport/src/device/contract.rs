@@ -9,7 +9,7 @@ use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, Send
 
 use super::{CmEvent, DeviceInfo, DeviceKind, DeviceOptions, Interrupt, Limits};
 use crate::error::TransportError;
-use crate::in_place::SendMemory;
+use crate::send_memory::SendMemory;
 
 /// One queue pair with its completion queue, regions and connection-manager identifier.
 ///

@@ -18,7 +18,7 @@ use self::requester::SendQueue;
 use super::RNR_RETRY_FOREVER;
 use super::fault_plan::FaultPlan;
 use crate::device::{Access, CmEvent, DeviceOptions};
-use crate::in_place::SendMemory;
+use crate::send_memory::SendMemory;
 use crate::sync::{Mutex, MutexGuard, keep_waker, lock};
 
 /// The state of a queue pair, as far as it matters here.

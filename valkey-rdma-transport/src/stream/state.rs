@@ -15,9 +15,9 @@ use super::poll_policy::PollPolicy;
 use crate::config::Config;
 use crate::device::DeviceConnection;
 use crate::error::TransportError;
-use crate::in_place::PinnedSlice;
 use crate::limiter::ConnectionPermit;
 use crate::polling::{AdaptiveOff, Polling};
+use crate::send_memory::PinnedSlice;
 use crate::stats::{Info, Stats};
 use crate::sync::{Mutex, lock};
 

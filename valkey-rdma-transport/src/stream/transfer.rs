@@ -12,7 +12,7 @@ use valkey_rdma_proto::work::Slice;
 
 use super::drive::{DriveOutcome, DriveUntil};
 use super::state::{ConnectionState, WriteInterest};
-use crate::in_place::PinnedSlice;
+use crate::send_memory::PinnedSlice;
 use crate::sync::keep_waker;
 
 impl ConnectionState {

@@ -23,7 +23,7 @@ use crate::device::{
     check_limits, check_reads,
 };
 use crate::error::TransportError;
-use crate::in_place::SendMemory;
+use crate::send_memory::SendMemory;
 
 /// A connection over kernel verbs.
 ///

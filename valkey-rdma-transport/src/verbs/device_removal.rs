@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::sys;
-use crate::signals;
+use crate::process::without_signals;
 use crate::sync::{Mutex, lock};
 
 /// The time between two looks at whether the kernel still lists the device, and the number of looks.
@@ -48,7 +48,7 @@ pub(super) fn release_removed_device(device: String) {
         under_way().remove(&name);
     };
     let thread = thread::Builder::new().name("rdma-removal".to_owned());
-    if let Err(error) = signals::blocked(|| thread.spawn(look)) {
+    if let Err(error) = without_signals(|| thread.spawn(look)) {
         under_way().remove(&device);
         tracing::warn!(%error, device, "a removed device stays open until the process ends");
     }

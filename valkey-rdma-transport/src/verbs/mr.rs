@@ -13,7 +13,7 @@ use super::sys::convert;
 use super::{log_teardown, sys};
 use crate::device::Access;
 use crate::error::TransportError;
-use crate::in_place::SendMemory;
+use crate::send_memory::SendMemory;
 
 /// Memory that the device may reach, and a peer too if it was registered for that.
 pub(super) struct MemoryRegion {
