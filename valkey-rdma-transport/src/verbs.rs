@@ -7,11 +7,10 @@
 //! |---|---|
 //! | `sys` | loads the libraries; one thin wrapper for each C function; `sys::convert` converts numbers, unions and addresses |
 //! | `sysfs` | the devices, ports and addresses that the kernel lists |
-//! | `device_removal` | closes a device that was removed |
-//! | `event_channel` | where events of the connection manager arrive |
+//! | `event_channel` | where events of the connection manager arrive; closes a device that was removed |
 //! | `cm` | connection-manager identifiers |
-//! | `pd`, `mr` | the protection domain; memory between guard pages, and its registration |
-//! | `cq`, `shared_cq`, `cq_handle` | a completion queue with its channel; one shared by connections; either of the two |
+//! | `mr` | memory between guard pages, its registration, and the protection domain |
+//! | `cq`, `shared_cq` | a completion queue with its channel; one shared by connections, and the choice of either |
 //! | `qp` | the queue pair, where work requests are posted |
 //! | `async_events` | errors and port changes that a device reports outside of any completion |
 //! | `connection`, `listener` | the device contract, built from these |
@@ -36,12 +35,9 @@ mod async_events;
 mod cm;
 mod connection;
 mod cq;
-mod cq_handle;
-mod device_removal;
 mod event_channel;
 mod listener;
 mod mr;
-mod pd;
 mod qp;
 mod shared_cq;
 mod sys;

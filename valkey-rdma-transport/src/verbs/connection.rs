@@ -10,11 +10,11 @@ use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, Send
 
 use super::async_events::{AsyncEvent, AsyncEvents};
 use super::cm::CmId;
-use super::cq_handle::CqHandle;
 use super::failed;
 use super::mr::MemoryRegion;
-use super::pd::ProtectionDomain;
+use super::mr::ProtectionDomain;
 use super::qp::QueuePair;
+use super::shared_cq::CqHandle;
 use super::sys;
 use super::sys::convert;
 use super::sysfs::Sysfs;

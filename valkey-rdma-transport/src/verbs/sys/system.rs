@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::outcome::{non_null, or_errno};
+use super::{non_null, or_errno};
 
 pub(super) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     // SAFETY: reads flags of a descriptor; no memory involved.
