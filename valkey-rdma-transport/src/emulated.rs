@@ -24,7 +24,6 @@ mod connection;
 mod device;
 mod direct;
 mod directory;
-mod fault_plan;
 mod listener;
 mod queue_pair;
 mod socket;
@@ -38,8 +37,7 @@ use tokio::time::Instant;
 use crate::device::{DeviceConnection, DeviceListener, DeviceOptions};
 use crate::error::TransportError;
 
-pub use self::device::Device;
-pub use self::fault_plan::Link;
+pub use self::device::{Device, Link};
 
 /// Makes an unconnected [`DeviceConnection`] towards `peer`.
 pub(crate) async fn open(

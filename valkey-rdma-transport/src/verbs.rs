@@ -13,7 +13,7 @@
 //! | `cq`, `shared_cq` | a completion queue with its channel; one shared by connections, and the choice of either |
 //! | `qp` | the queue pair, where work requests are posted |
 //! | `async_events` | errors and port changes that a device reports outside of any completion |
-//! | `connection`, `listener` | the device contract, built from these |
+//! | `contract` | connections and listeners: the device contract, built from these |
 //!
 //! Each connection owns its objects and one thread at a time uses them, because `&mut` access to the connection is needed
 //! for that. The `unsafe impl Send` of the owner types rest on this. Two things are shared between connections. The
@@ -33,10 +33,9 @@ use crate::error::TransportError;
 
 mod async_events;
 mod cm;
-mod connection;
+mod contract;
 mod cq;
 mod event_channel;
-mod listener;
 mod mr;
 mod qp;
 mod shared_cq;
@@ -53,7 +52,7 @@ pub(crate) async fn open(
     sys::load()?;
     let with_diagnosis = |error| with_diagnosis(error, options);
     let id = cm::CmId::resolve(peer, options).await.map_err(with_diagnosis)?;
-    Ok(Box::new(connection::VerbsConnection::new(id, options)?))
+    Ok(Box::new(contract::VerbsConnection::new(id, options)?))
 }
 
 /// Listens for connect requests on `addr`. Needs the tokio runtime around it.
@@ -63,7 +62,7 @@ pub(crate) fn listen(
 ) -> Result<Box<dyn DeviceListener>, TransportError> {
     sys::load()?;
     let listener =
-        listener::VerbsListener::bind(addr, options).map_err(|error| with_diagnosis(error, options))?;
+        contract::VerbsListener::bind(addr, options).map_err(|error| with_diagnosis(error, options))?;
     Ok(Box::new(listener))
 }
 

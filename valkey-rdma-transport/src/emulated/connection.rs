@@ -10,10 +10,9 @@ use std::task::{Context, Poll};
 use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
-use super::device::named;
+use super::device::{FaultPlan, Link, named};
 use super::direct::{DirectLink, End};
 use super::directory::{self, DirectRequest, loopback_like, next_port};
-use super::fault_plan::{FaultPlan, Link};
 use super::queue_pair::{Memory, QueuePair, QueuePairState};
 use super::socket::{self, SocketLink, SocketRequest};
 use super::{MAX_MESSAGE, MAX_READS, refused};

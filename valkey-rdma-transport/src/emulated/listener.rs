@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::connection::EmulatedConnection;
-use super::device::named;
+use super::device::{FaultPlan, Link, named};
 use super::directory::{DirectRequest, Entry};
-use super::fault_plan::{FaultPlan, Link};
 use super::queue_pair::QueuePair;
 use super::socket::{SocketListener, SocketRequest};
 use crate::device::{ConnectRequest, DeviceConnection, DeviceKind, DeviceListener, DeviceOptions};

@@ -16,7 +16,7 @@ use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, ReceiveRequest
 
 use self::requester::SendQueue;
 use super::RNR_RETRY_FOREVER;
-use super::fault_plan::FaultPlan;
+use super::device::FaultPlan;
 use crate::device::{Access, CmEvent, DeviceOptions};
 use crate::send_memory::SendMemory;
 use crate::sync::{Mutex, MutexGuard, keep_waker, lock};

@@ -12,7 +12,7 @@ use valkey_rdma_proto::work::{ReceiveRequest, SendOp, SendRequest};
 
 use super::frame::Frame;
 use crate::device::report::{CmEvent, REASON_CONSUMER};
-use crate::emulated::fault_plan::Disturb;
+use crate::emulated::device::Disturb;
 use crate::emulated::queue_pair::responder::Span;
 use crate::emulated::queue_pair::{Memory, QueuePair, QueuePairState};
 use crate::emulated::{REASON_NO_LISTENER, earlier, wake};
