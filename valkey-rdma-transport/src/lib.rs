@@ -81,7 +81,7 @@ pub use any_stream::{AnyStream, Duplex};
 pub use buffer_pool::{BufferPool, PoolBuffer, UnusablePool};
 pub use config::Config;
 pub use device::{DeviceKind, SharedCq, SharedCqError};
-pub use error::{GidProblem, TransportError};
+pub use error::{GidProblem, SystemError, TransportError, is_out_of_descriptors};
 pub use listener::{Listener, Request};
 pub use polling::{AdaptiveOff, Polling, UnknownPolling};
 pub use send_memory::{SendMemory, SendRegion};

@@ -112,7 +112,7 @@ fn is_vague(error: &TransportError) -> bool {
 
 /// Turns an OS error into the [`TransportError`] of the `call` that failed.
 fn failed(call: &'static str) -> impl FnOnce(io::Error) -> TransportError {
-    move |source| TransportError::of_call(call, source, sys::descriptor_limit)
+    move |source| TransportError::of_call(call, source)
 }
 
 /// Reports a teardown that failed: `Drop` cannot return it.
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_shortage_of_descriptors_names_the_limit_and_the_remedy() {
         let error = failed("rdma_create_event_channel")(io::Error::from_raw_os_error(libc::EMFILE));
-        let limit = sys::descriptor_limit().expect("a limit").to_string();
+        let limit = crate::error::descriptor_limit().expect("a limit").to_string();
         let text = error.to_string();
         assert!(matches!(error, TransportError::Descriptors { .. }), "{error:?}");
         for part in ["rdma_create_event_channel", &limit, "ulimit -n"] {
@@ -151,7 +151,11 @@ mod tests {
     #[test]
     fn what_no_device_would_change_is_not_blamed_on_the_devices() {
         let addr = SocketAddr::from(([192, 0, 2, 1], 6379));
-        let listen = |source| TransportError::Listen { addr, device: crate::DeviceKind::Verbs, source };
+        let listen = |source: io::Error| TransportError::Listen {
+            addr,
+            device: crate::DeviceKind::Verbs,
+            source: source.into(),
+        };
         for (source, vague) in [
             (io::Error::from_raw_os_error(libc::EADDRNOTAVAIL), true),
             (io::Error::from_raw_os_error(libc::ENODEV), true),

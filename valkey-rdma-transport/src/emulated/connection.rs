@@ -219,7 +219,7 @@ impl DeviceConnection for EmulatedConnection {
         if self.transport.side(|side| side.poll(out, limit)) {
             return Ok(());
         }
-        let source = io::Error::other("the completion queue was overrun");
+        let source = io::Error::other("the completion queue was overrun").into();
         Err(TransportError::Device { call: "ibv_poll_cq", source })
     }
 

@@ -57,7 +57,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{fmt, io};
 
-use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
 
@@ -79,7 +78,7 @@ fn socket_path(directory: &Path, port: u16) -> PathBuf {
 
 /// Turns an OS error into the [`TransportError`] of the `call` that failed.
 fn failed(call: &'static str, source: io::Error) -> TransportError {
-    TransportError::of_call(call, source, || getrlimit(Resource::Nofile).current)
+    TransportError::of_call(call, source)
 }
 
 /// Listens on a Unix socket of this name, in place of one that a process left behind.

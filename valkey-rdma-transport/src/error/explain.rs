@@ -1,8 +1,74 @@
 //! What numbers of the system mean here: a failed call, a status of the connection manager, a limit.
 //! The texts of failed completions are in `valkey-rdma-proto/src/work.rs`: `FailureStatus`.
 
-use std::io;
+use std::error::Error;
 use std::net::IpAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::{fmt, io, iter};
+
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+
+/// An error of the operating system. Clones are the same error. It stands for the [`io::Error`] in it: that is the source of the
+/// [`TransportError`](super::TransportError) which holds it.
+#[derive(Clone)]
+pub struct SystemError(Arc<io::Error>);
+
+impl Deref for SystemError {
+    type Target = io::Error;
+
+    fn deref(&self) -> &io::Error {
+        &self.0
+    }
+}
+
+impl<E: Into<io::Error>> From<E> for SystemError {
+    fn from(error: E) -> Self {
+        Self(Arc::new(error.into()))
+    }
+}
+
+impl fmt::Display for SystemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for SystemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Whether `error` has come about because this process, or this machine, may open no more descriptors. Looks at the whole chain of
+/// sources. For our other crates.
+#[doc(hidden)]
+pub fn is_out_of_descriptors(error: &(dyn Error + 'static)) -> bool {
+    let chain = iter::successors(Some(error), |&error| error.source());
+    let mut system = chain.filter_map(|error| error.downcast_ref::<io::Error>());
+    system.any(|error| matches!(error.raw_os_error(), Some(EMFILE | ENFILE)))
+}
+
+/// The process's limit is reached. Every Unix has this number; the standard library has no name for it.
+pub(super) const EMFILE: i32 = 24;
+
+/// The machine's limit is reached.
+pub(super) const ENFILE: i32 = 23;
+
+/// The soft limit on open descriptors, if there is one.
+pub(crate) fn descriptor_limit() -> Option<u64> {
+    soft_limit(Resource::RLIMIT_NOFILE)
+}
+
+/// The soft limit on locked memory in bytes, if there is one.
+#[cfg(feature = "verbs")]
+pub(crate) fn memlock_limit() -> Option<u64> {
+    soft_limit(Resource::RLIMIT_MEMLOCK)
+}
+
+fn soft_limit(resource: Resource) -> Option<u64> {
+    getrlimit(resource).ok().map(|(soft, _)| soft).filter(|limit| *limit != RLIM_INFINITY)
+}
 
 /// What to do about an OS error of a call into the device, where the number has a usual cause.
 pub(super) fn device_hint(error: &io::Error) -> &'static str {

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use valkey_rdma_proto::{CloseReason, Role};
 
 use super::Stream;
-use super::close_cause::CloseCause;
 use crate::config::Config;
 use crate::device::{self, DeviceConnection, DeviceKind};
 use crate::error::TransportError;
@@ -68,13 +67,12 @@ impl Stream {
         if poll_fn(|cx| stream.shared.with(|connection| connection.poll_connected(cx))).await {
             return Ok(stream);
         }
-        let (cause, info) = stream.shared.with(|connection| (connection.close_cause, connection.info()));
-        Err(match cause {
-            Some(CloseCause::Closed(CloseReason::Peer)) => TransportError::ClosedInHandshake { peer },
-            Some(CloseCause::Closed(CloseReason::HandshakeTimeout { after })) => {
+        Err(match stream.close_error() {
+            Some(TransportError::Lost(CloseReason::Peer)) => TransportError::ClosedInHandshake { peer },
+            Some(TransportError::Lost(CloseReason::HandshakeTimeout { after })) => {
                 TransportError::SilentInHandshake { peer, after }
             }
-            Some(cause) => cause.error(&info),
+            Some(error) => error,
             None => TransportError::Closed,
         })
     }

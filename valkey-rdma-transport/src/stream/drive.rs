@@ -15,13 +15,13 @@ use bytes::BufMut;
 use tokio::runtime::Handle;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep};
-use valkey_rdma_proto::{self as proto, Event, wire};
+use valkey_rdma_proto::{self as proto, CloseReason, Event, wire};
 
-use super::close_cause::CloseCause;
 use super::device_io::COMPLETION_BATCH;
 use super::state::{ConnectionState, SharedConnection};
 use crate::device::CmEvent;
 use crate::error::TransportError;
+use crate::stats::Info;
 use crate::sync::keep_waker;
 
 /// Drives until the connection has ended, or another driver has replaced this one.
@@ -135,21 +135,17 @@ impl OwnersDriver {
         let _ = self.driver.drive(cx);
     }
 
-    /// Reads, and drives while there is nothing to read. `Ready(false)` is the end, with its cause.
-    pub(super) fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        out: &mut dyn BufMut,
-    ) -> (Poll<bool>, Option<CloseCause>) {
+    /// Reads, and drives while there is nothing to read. `Ready(false)` is the end.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, out: &mut dyn BufMut) -> Poll<bool> {
         loop {
-            let (read, outcome, deadline, cause) = self.driver.shared.with(|connection| {
+            let (read, outcome, deadline) = self.driver.shared.with(|connection| {
                 let (read, outcome) = connection.poll_read_driving(cx, out);
                 // The deadline matters only to a task that goes to sleep.
                 let deadline = if read.is_pending() { connection.deadline() } else { None };
-                (read, outcome, deadline, connection.close_cause)
+                (read, outcome, deadline)
             });
             if read.is_ready() || !self.driver.wait(cx, outcome, deadline) {
-                return (read, cause);
+                return read;
             }
         }
     }
@@ -157,7 +153,7 @@ impl OwnersDriver {
 
 impl Drop for OwnersDriver {
     fn drop(&mut self) {
-        if !self.driver.shared.with(|connection| connection.close_cause.is_some()) {
+        if !self.driver.shared.with(|connection| connection.close_error.is_some()) {
             self.runtime.spawn(Driver::new(self.driver.shared.clone()));
         }
     }
@@ -198,7 +194,7 @@ impl ConnectionState {
         for _ in 0..MAX_ROUNDS {
             let event = match self.device.take_completion_event(cx) {
                 Ok(event) => event,
-                Err(error) => self.device_failed(&error),
+                Err(error) => self.device_failed(error),
             };
             let found = self.poll_cq();
             if matches!(until, DriveUntil::Readable) && found > 0 && self.core.readable().is_some() {
@@ -210,7 +206,7 @@ impl ConnectionState {
             if news || found > 0 || self.core.is_closed() {
                 self.flush_work();
             }
-            if self.close_cause.is_some() {
+            if self.close_error.is_some() {
                 return DriveOutcome::Done;
             }
             if news || found == COMPLETION_BATCH {
@@ -230,7 +226,7 @@ impl ConnectionState {
                 return DriveOutcome::Park;
             }
             if let Err(error) = self.device.arm() {
-                self.device_failed(&error);
+                self.device_failed(error);
             }
         }
         DriveOutcome::Yield
@@ -256,7 +252,7 @@ impl ConnectionState {
         if !self.core.is_closed()
             && let Err(error) = self.device.check()
         {
-            self.device_failed(&error);
+            self.device_failed(error);
         }
         self.core.handle_timeout(now);
         self.flush_work();
@@ -271,7 +267,7 @@ impl ConnectionState {
             connected &= self.device.queue(work);
         }
         if let Err(error) = self.device.post_queued() {
-            self.device_failed(&error);
+            self.device_failed(error);
             connected = false;
         }
         if !connected {
@@ -282,7 +278,10 @@ impl ConnectionState {
         while let Some(event) = self.core.poll_event() {
             if let Event::Closed { reason } = event {
                 tracing::debug!(peer = %self.info().peer_addr, %reason, "closed");
-                self.close_cause.get_or_insert(CloseCause::Closed(reason));
+                self.close_error.get_or_insert(match reason {
+                    CloseReason::Protocol(error) => TransportError::Protocol(error),
+                    reason => TransportError::Lost(reason),
+                });
             }
         }
     }
@@ -305,7 +304,7 @@ impl ConnectionState {
         match outcome {
             Ok(()) => found,
             Err(error) => {
-                self.device_failed(&error);
+                self.device_failed(error);
                 0
             }
         }
@@ -319,7 +318,7 @@ impl ConnectionState {
         let event = match self.device.take_cm_event(cx) {
             Ok(Some(event)) => event,
             Ok(None) => return false,
-            Err(error) => return self.device_failed(&error),
+            Err(error) => return self.device_failed(error),
         };
         tracing::debug!(?event, peer = %self.info().peer_addr, "connection manager");
         match event {
@@ -330,13 +329,14 @@ impl ConnectionState {
                 self.core.handle_disconnected(self.now());
             }
             CmEvent::DeviceRemoved => {
-                self.close_cause.get_or_insert(CloseCause::DeviceRemoved);
+                self.close_error.get_or_insert(TransportError::DeviceRemoved);
                 self.core.handle_device_failure(self.now());
             }
             // Logged above. The device repeats for a while what is not acknowledged; then it ends the connection.
             CmEvent::PortDown | CmEvent::PortUp => {}
             CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } | CmEvent::ConnectError { .. } => {
-                self.close_cause = Some(CloseCause::NeverConnected(event));
+                let Info { peer_addr, device, .. } = self.info();
+                self.close_error = Some(TransportError::never_connected(event, peer_addr, device.kind));
                 self.core.handle_disconnected(self.now());
             }
         }
@@ -344,11 +344,11 @@ impl ConnectionState {
     }
 
     /// Ends the connection. Returns `true`, as an event does.
-    fn device_failed(&mut self, error: &TransportError) -> bool {
+    fn device_failed(&mut self, error: TransportError) -> bool {
         if !self.core.is_closed() {
-            let source = error as &dyn std::error::Error;
+            let source = &error as &dyn std::error::Error;
             tracing::warn!(peer = %self.info().peer_addr, error = source, "the connection cannot go on");
-            self.close_cause = self.close_cause.or_else(|| CloseCause::of_device(error));
+            self.close_error.get_or_insert(error);
         }
         self.core.handle_device_failure(self.now());
         true

@@ -275,7 +275,11 @@ pub(super) struct VerbsListener {
 impl VerbsListener {
     pub(super) fn bind(addr: SocketAddr, options: &DeviceOptions) -> Result<Self, TransportError> {
         let (addr, options) = place(addr, options)?;
-        let refused = |source| TransportError::Listen { addr, device: DeviceKind::Verbs, source };
+        let refused = |source: io::Error| TransportError::Listen {
+            addr,
+            device: DeviceKind::Verbs,
+            source: source.into(),
+        };
         let channel = EventChannel::new()?;
         let id = RawCmId::new(Arc::clone(&channel))?;
         // SAFETY: the identifier is live.
@@ -341,7 +345,7 @@ fn place(addr: SocketAddr, options: &DeviceOptions) -> Result<(SocketAddr, Devic
     let mut options = options.clone();
     if let Some(source) = options.source.filter(|source| *source != addr.ip()) {
         let reason = format!("the source address {source} was chosen too: leave it out, or listen on it");
-        let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
+        let source = io::Error::new(io::ErrorKind::InvalidInput, reason).into();
         return Err(TransportError::Listen { addr, device: DeviceKind::Verbs, source });
     }
     let Some(index) = options.gid else { return Ok((addr, options)) };

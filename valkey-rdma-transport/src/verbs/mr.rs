@@ -11,7 +11,7 @@ use super::cm::CmId;
 use super::sys::{self, convert, ibv_mr, ibv_pd};
 use super::{failed, log_teardown};
 use crate::device::Access;
-use crate::error::TransportError;
+use crate::error::{TransportError, memlock_limit};
 use crate::send_memory::SendMemory;
 
 /// Memory that the device may reach, and a peer too if it was registered for that.
@@ -43,10 +43,9 @@ impl MemoryRegion {
         len: u32,
         access: Access,
     ) -> Result<Self, TransportError> {
-        let refused =
-            |source| TransportError::Memory { bytes: u64::from(len), limit: sys::memlock_limit(), source };
+        let refused = refusal(len);
         let len = len as usize;
-        let pages = Pages::map(len).map_err(refused)?;
+        let pages = Pages::map(len).map_err(&refused)?;
         // SAFETY: the domain is live and outlives the region, by the contract; the pages are owned by the same
         // value and unmapped only after the deregistration.
         let raw = unsafe { sys::reg_mr(domain.raw(), pages.usable, len, convert::access_flags(access)) }
@@ -63,8 +62,7 @@ impl MemoryRegion {
         memory: &SendMemory,
     ) -> Result<Self, TransportError> {
         let len = memory.len();
-        let refused =
-            |source| TransportError::Memory { bytes: u64::from(len), limit: sys::memlock_limit(), source };
+        let refused = refusal(len);
         // For the kernel, which goes by the address: nothing is read or written through this pointer.
         let start =
             NonNull::new(ptr::with_exposed_provenance_mut(memory.start())).expect("memory is nowhere at 0");
@@ -213,6 +211,15 @@ impl Drop for Pages {
         // SAFETY: mapped in `map`, unmapped here only; the registration over it ended before (field order of
         // `MemoryRegion`).
         log_teardown("munmap", unsafe { sys::unmap(self.start, self.len) });
+    }
+}
+
+/// The error of memory that cannot be had or pinned.
+fn refusal(len: u32) -> impl Fn(io::Error) -> TransportError {
+    move |source| TransportError::Memory {
+        bytes: u64::from(len),
+        limit: memlock_limit(),
+        source: source.into(),
     }
 }
 

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
 use socket2::SockRef;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
@@ -17,7 +16,7 @@ use super::session::{Phase, SocketLink};
 use super::{Socket, SocketFile, claim, driver, failed, socket_path};
 use crate::emulated::directory::{DYNAMIC_PORTS, next_port};
 use crate::emulated::queue_pair::{QueuePair, Terms};
-use crate::error::TransportError;
+use crate::error::{TransportError, descriptor_limit};
 
 /// A listening socket, and the sockets accepted from it that have not said what they want.
 #[derive(Debug)]
@@ -101,7 +100,7 @@ impl SocketListener {
 
     fn new(listening: Listening, file: Option<SocketFile>, addr: SocketAddr) -> Self {
         // A part of what the process may open, so that strangers who say nothing leave room for those who do.
-        let descriptors = getrlimit(Resource::Nofile).current;
+        let descriptors = descriptor_limit();
         let most_greetings = descriptors
             .and_then(|limit| usize::try_from(limit / 4).ok())
             .map_or(GREETINGS, |part| part.clamp(1, GREETINGS));
