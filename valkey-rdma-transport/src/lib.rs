@@ -73,7 +73,8 @@ pub mod raw;
 mod send_memory;
 mod stats;
 mod stream;
-mod sync;
+#[doc(hidden)]
+pub mod sync;
 #[cfg(feature = "verbs")]
 mod verbs;
 

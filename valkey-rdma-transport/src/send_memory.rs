@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::{BufMut, Bytes};
 
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, RwLock, lock, read, write};
 
 /// Memory that a device reads values from: that of a [`BufferPool`](crate::BufferPool), or a part of a
 /// [`SendRegion`]. Less than 4 GiB. Clones are the same memory.
@@ -61,7 +61,7 @@ impl SendMemory {
             longest: AtomicUsize::new(0),
             _owner: owner,
         });
-        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = write(&KNOWN);
         known.retain(|_, memory| memory.strong_count() > 0);
         known.insert(start, Arc::downgrade(&memory));
         Self(memory)
@@ -138,7 +138,7 @@ impl PinnedSlice {
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let at = bytes.as_ptr().addr();
         let memory = {
-            let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+            let known = read(&KNOWN);
             SendMemory(known.range(..=at).next_back()?.1.upgrade()?)
         };
         let offset = at - memory.start();

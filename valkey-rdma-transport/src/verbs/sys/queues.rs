@@ -85,7 +85,7 @@ pub(in crate::verbs) unsafe fn get_cq_event(channel: NonNull<ibv_comp_channel>) 
 }
 
 /// # Safety
-/// So many events were taken for this queue and not yet acknowledged.
+/// `count` events were taken for this queue and not yet acknowledged.
 pub(in crate::verbs) unsafe fn ack_cq_events(cq: NonNull<ibv_cq>, count: u32) {
     // SAFETY: live, and the count is right, by the contract.
     unsafe { bindings::ibv_ack_cq_events(cq.as_ptr(), count) }
@@ -101,7 +101,7 @@ pub(in crate::verbs) unsafe fn poll_cq(
     let poll = unsafe { (*cq.as_ref().context).ops.poll_cq }.ok_or_else(unsupported)?;
     // SAFETY: the queue is live and `buffer` has room for as many entries as we say.
     let filled = unsafe { poll(cq.as_ptr(), room, buffer.as_mut_ptr().cast()) };
-    // A negative answer is no error number (`ibv_poll_cq(3)`).
+    // A negative answer does not name an error (`ibv_poll_cq(3)`).
     let filled = usize::try_from(filled)
         .map_err(|_| io::Error::other(format!("the completion queue cannot be read ({filled})")))?;
     // SAFETY: the call filled the first `filled` entries, which it keeps within the room it was given.
