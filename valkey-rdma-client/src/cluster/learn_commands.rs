@@ -76,7 +76,7 @@ impl Cluster {
             Ok(reply) => reply.as_slice().and_then(|entries| Learned::read(entries.first()?)).map(Arc::new),
             // The user may not be allowed to ask.
             Err(Error::Server(_)) => {
-                let reason = "its keys are unknown; name the node with Cluster::execute_on";
+                let reason = "its keys are unknown; name the node with ClusterClient::execute_on";
                 return Err(no_route(command, reason).into());
             }
             Err(error) => return Err(error),

@@ -364,4 +364,4 @@ fn transaction_refusal(command: &Command) -> Option<RefusedCommand> {
     }
 }
 
-const USE_TRANSACTION: &str = "a pipeline may go to several nodes; use Cluster::transaction";
+const USE_TRANSACTION: &str = "a pipeline may go to several nodes; use ClusterClient::transaction";

@@ -152,9 +152,9 @@ fn concerns_one_node(command: &Command, description: &Description<'_>) -> bool {
 const READ_BY_ANY: [&[u8]; 7] =
     [b"INFO", b"KEYSLOT", b"NODES", b"SHARDS", b"SLOTS", b"HELP", b"COUNT-FAILURE-REPORTS"];
 
-const SCANS: &str = "its cursor holds on one node only; use Cluster::scan";
+const SCANS: &str = "its cursor holds on one node only; use ClusterClient::scan";
 pub(super) const UNKNOWN: &str = "its keys are unknown";
-const NAME_THE_NODE: &str = "it concerns one node; name it with Cluster::execute_on";
+const NAME_THE_NODE: &str = "it concerns one node; name it with ClusterClient::execute_on";
 
 #[cfg(test)]
 mod tests {

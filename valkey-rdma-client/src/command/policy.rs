@@ -119,13 +119,13 @@ fn classify_name(name: &[u8]) -> CommandClass {
 }
 
 pub(super) const EMPTY: &str = "a command needs at least a name";
-const SUBSCRIBES: &str = "its messages would mix with the replies to commands; use Server::subscriber";
+const SUBSCRIBES: &str = "its messages would mix with the replies to commands; use Client::subscriber";
 const MONITORS: &str = "its output would mix with the replies to commands; use `valkey-cli monitor`";
-const SILENCES: &str = "without replies, answers cannot be matched to commands; to wait once for many of them, use Server::pipeline";
+const SILENCES: &str = "without replies, answers cannot be matched to commands; to wait once for many of them, use Client::pipeline";
 const CHANGES_PROTOCOL: &str = "the protocol is fixed when connecting; use the endpoint's protocol and login";
-const QUITS: &str = "the connection is shared; use Server::close";
+const QUITS: &str = "the connection is shared; use Client::close";
 const RESETS: &str = "it would undo the login and the protocol for every task; connect anew instead";
-const WATCHES: &str = "another task could spend it; use Server::watch";
+const WATCHES: &str = "another task could spend it; use Client::watch";
 const SELECTS: &str =
     "it would hold for other tasks, and only until a reconnect; put the database into the URL";
 const LOGS_IN: &str = "it would hold for other tasks, and only until a reconnect; put the login into the URL";
@@ -133,15 +133,15 @@ const TRACKS: &str = "it would hold only until a reconnect; use Cache::connect";
 const REPLICATES: &str =
     "it is part of replication, and not answered like a command; use Dialer::dial, which gives a byte stream";
 const NAMES: &str = "it would hold only until a reconnect; use Config::name";
-const CHANGES_MODE: &str = "it would hold for other tasks, and only until a reconnect; use Server::dedicated";
-pub(super) const BLOCKS: &str = "commands of other tasks would wait behind it; use Server::blocking_command, \
+const CHANGES_MODE: &str = "it would hold for other tasks, and only until a reconnect; use Client::dedicated";
+pub(super) const BLOCKS: &str = "commands of other tasks would wait behind it; use Client::blocking_command, \
     from the blocking client with wait(client().blocking_command(..))";
 pub(super) const WAITS: &str =
-    "it counts the writes of its own connection only; send both on Server::dedicated";
+    "it counts the writes of its own connection only; send both on Client::dedicated";
 pub(super) const KILLS: &str =
-    "it would wait behind the script that it is to end; send it alone, with Server::command";
+    "it would wait behind the script that it is to end; send it alone, with Client::command";
 pub(super) const MULTI_OUTSIDE_PIPELINE: &str = "commands of other tasks would get into the transaction; \
-    use Server::transaction or Cluster::transaction, or MULTI to EXEC in one pipeline of a Client";
+    use Client::transaction or ClusterClient::transaction, or MULTI to EXEC in one pipeline of a Client";
 
 /// Subcommands of CLIENT that change how the server treats the connection.
 const CLIENT_MODES: [&str; 5] = ["NO-EVICT", "NO-TOUCH", "CACHING", "CAPA", "IMPORT-SOURCE"];

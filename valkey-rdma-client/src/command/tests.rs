@@ -78,7 +78,7 @@ fn commands_that_break_sharing_are_recognised_in_any_case() {
     assert_eq!(Command::empty().refusal().expect("refused").command, "an empty command");
     for (line, instead) in [
         ("MONITOR", "`valkey-cli monitor`"),
-        ("CLIENT REPLY OFF", "Server::pipeline"),
+        ("CLIENT REPLY OFF", "Client::pipeline"),
         ("PSYNC ? -1", "Dialer"),
     ] {
         let refusal = Command::from_args(line.split(' ')).refusal().expect("refused");
@@ -113,14 +113,14 @@ fn commands_that_block_are_recognised_and_those_that_only_may_are_not() {
     ] {
         assert_eq!(kind(blocks), CommandClass::Blocks, "{blocks}");
         let refusal = Command::from_args(blocks.split(' ')).shared_refusal().expect("refused");
-        assert!(refusal.reason.contains("Server::blocking_command"), "{refusal}");
+        assert!(refusal.reason.contains("Client::blocking_command"), "{refusal}");
         assert_eq!(Command::from_args(blocks.split(' ')).refusal_outside_pipeline(), None);
     }
     // It needs the connection that wrote.
     for waits in ["WAIT 1 0", "waitaof 0 1 0"] {
         assert_eq!(kind(waits), CommandClass::Waits, "{waits}");
         let refusal = Command::from_args(waits.split(' ')).refusal_outside_pipeline().expect("refused");
-        assert!(refusal.reason.contains("Server::dedicated"), "{refusal}");
+        assert!(refusal.reason.contains("Client::dedicated"), "{refusal}");
     }
     for ordinary in [
         "LPOP l",
@@ -143,7 +143,7 @@ fn commands_that_end_or_watch_others_overtake_them() {
         assert!(of(kills).overtakes() && of(kills).refusal().is_none(), "{kills}");
         let refusal = of(kills).refusal_among_others().expect("refused");
         assert_eq!(refusal.command, kills);
-        assert!(refusal.reason.contains("Server::command"), "{refusal}");
+        assert!(refusal.reason.contains("Client::command"), "{refusal}");
     }
     for overtakes in
         ["SHUTDOWN NOSAVE", "shutdown abort", "FUNCTION STATS", "CLIENT UNPAUSE", "client unpause"]

@@ -78,7 +78,7 @@ async fn in_a_pipeline_it_would_wait_and_is_refused() {
     for kill in [["SCRIPT", "KILL"], ["FUNCTION", "KILL"]] {
         let refused = client.pipeline().command(["PING"]).command(kill).send().await.expect_err("refused");
         assert!(matches!(&refused, Error::Refused(_)), "{refused}");
-        assert!(refused.to_string().contains("Server::command"), "{refused}");
+        assert!(refused.to_string().contains("Client::command"), "{refused}");
         let refused = client.transaction().command(kill).execute().await.expect_err("refused");
         assert!(matches!(&refused, Error::Refused(_)), "{refused}");
     }

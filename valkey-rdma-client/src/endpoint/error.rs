@@ -126,10 +126,10 @@ fn instead_of_option(name: &str) -> &'static str {
 fn instead_of(scheme: &str) -> &'static str {
     match scheme {
         "rediss" | "valkeys" => {
-            "; TLS is not supported, and those send the password as it is (a Rust program can give Server::connect_with_dialer a stream that encrypts)"
+            "; TLS is not supported, and those send the password as it is (a Rust program can give Client::connect_with_dialer a stream that encrypts)"
         }
         "unix" | "redis+unix" | "valkey+unix" => {
-            "; Unix sockets are not supported (a Rust program can give one to Server::connect_with_dialer)"
+            "; Unix sockets are not supported (a Rust program can give one to Client::connect_with_dialer)"
         }
         "sentinel" | "redis-sentinel" | "rediss-sentinel" => {
             ", with +sentinel behind it: valkey+sentinel://host:26379/service"

@@ -119,7 +119,7 @@ pub enum ClusterError {
         first: Box<Error>,
     },
     /// The node is not part of the cluster.
-    #[error("{address} is not a node of this cluster; see Cluster::status")]
+    #[error("{address} is not a node of this cluster; see ClusterClient::status")]
     UnknownNode {
         /// The address that was asked for.
         address: String,

@@ -224,7 +224,7 @@ impl fmt::Display for ConnectCause {
                 "the Sentinels report {address}, whose role is {role}; a failover may be in progress, try again"
             ),
             Self::OnlyOneStream => {
-                f.write_str("only its program can make another stream; use Server::connect_with_dialer")
+                f.write_str("only its program can make another stream; use Client::connect_with_dialer")
             }
             Self::Rejected(error) => write!(f, "the server said \"{error}\"; {}", hint(error)),
             Self::Lost(cause) => {
