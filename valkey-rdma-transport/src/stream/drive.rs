@@ -8,13 +8,12 @@
 //! [`OwnersDriver`].
 
 use std::future::Future;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::BufMut;
 use tokio::runtime::Handle;
-use tokio::task::coop::unconstrained;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 use valkey_rdma_proto::{self as proto, CloseReason, Event, wire};
 
 use super::device_io::COMPLETION_BATCH;
@@ -22,16 +21,14 @@ use super::state::{ConnectionState, SharedConnection};
 use crate::device::CmEvent;
 use crate::error::TransportError;
 use crate::stats::Info;
-use crate::sync::keep_waker;
+use crate::sync::{DeadlineTimer, keep_waker};
 
 /// Drives until the connection has ended, or another driver has replaced this one.
 pub(super) struct Driver {
     shared: SharedConnection,
     /// Identifies this driver among those that the connection has had.
     id: u64,
-    timer: Option<Pin<Box<Sleep>>>,
-    /// The task that the timer wakes, since it was last set.
-    timer_wakes: Option<Waker>,
+    timer: DeadlineTimer,
 }
 
 impl Driver {
@@ -41,7 +38,7 @@ impl Driver {
         if let Some(previous) = previous {
             previous.wake();
         }
-        Self { shared, id, timer: None, timer_wakes: None }
+        Self { shared, id, timer: DeadlineTimer::default() }
     }
 
     /// Drives the connection until it has nothing to do. Ready when there is nothing left to drive.
@@ -65,7 +62,7 @@ impl Driver {
     /// passed: it was handled, so drive again.
     fn wait(&mut self, cx: &mut Context<'_>, outcome: DriveOutcome, deadline: Option<Instant>) -> bool {
         // Deadlines first, so that a busy peer cannot keep us from noticing them.
-        if self.poll_deadline(cx, deadline) {
+        if deadline.is_some_and(|deadline| self.timer.poll_deadline(cx, deadline)) {
             self.shared.with(|connection| connection.handle_timeout());
             return true;
         }
@@ -74,33 +71,6 @@ impl Driver {
             cx.waker().wake_by_ref();
         }
         false
-    }
-
-    /// Waits for the deadline. Returns whether it has passed. A deadline that moves later, as with every message, does not
-    /// move the timer: it fires early, and is then set again.
-    fn poll_deadline(&mut self, cx: &mut Context<'_>, deadline: Option<Instant>) -> bool {
-        let Some(deadline) = deadline else { return false };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if timer.deadline() > deadline {
-            timer.as_mut().reset(deadline);
-            self.timer_wakes = None;
-        }
-        // Cheaper than another poll.
-        if !timer.is_elapsed() && self.timer_wakes.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
-            return false;
-        }
-        loop {
-            // Not counted, so that it keeps the waker although the task may have used up its share.
-            if pin!(unconstrained(timer.as_mut())).poll(cx).is_pending() {
-                self.timer_wakes = Some(cx.waker().clone());
-                return false;
-            }
-            self.timer_wakes = None;
-            if timer.deadline() >= deadline {
-                return true;
-            }
-            timer.as_mut().reset(deadline);
-        }
     }
 }
 
