@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use valkey_rdma_resp::Protocol;
-use valkey_rdma_transport::{AdaptiveOff, Polling, Stats};
+use valkey_rdma_transport::{Polling, Stats};
 
 use crate::endpoint::Transport;
 
@@ -28,8 +28,8 @@ pub struct ConnectionInfo {
     pub tx_window: Option<u32>,
     /// How the connection waits for its device; `None` on TCP.
     pub polling: Option<Polling>,
-    /// Why adaptive polling was requested but is off.
-    pub adaptive_off: Option<AdaptiveOff>,
+    /// Why adaptive polling was requested but is off: a sentence without a full stop.
+    pub adaptive_off: Option<&'static str>,
     /// The protocol version agreed on.
     pub protocol: Protocol,
     /// Why TCP is used although RDMA was tried first (`fallback=tcp`).

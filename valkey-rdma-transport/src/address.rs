@@ -140,13 +140,13 @@ pub fn shares(addresses: &[SocketAddr], deadline: Instant) -> impl Iterator<Item
 /// Why a program cannot listen on an address, and what to do, where the system's error has a usual cause. It begins with a
 /// semicolon, or is empty.
 #[must_use]
-pub fn listen_advice(address: SocketAddr, error: &io::Error) -> ListenAdvice {
+pub fn listen_advice(address: SocketAddr, error: &io::Error) -> impl fmt::Display + use<> {
     ListenAdvice { address, kind: error.kind() }
 }
 
 /// The text of [`listen_advice`].
 #[derive(Clone, Copy, Debug)]
-pub struct ListenAdvice {
+struct ListenAdvice {
     address: SocketAddr,
     kind: io::ErrorKind,
 }

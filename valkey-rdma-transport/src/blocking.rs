@@ -47,6 +47,7 @@ use crate::config::Config;
 use crate::device::DeviceKind;
 use crate::sync::{Mutex, lock};
 
+#[doc(hidden)]
 pub use self::reactor::Reactor;
 pub use self::stream::Stream;
 #[cfg(target_os = "linux")]

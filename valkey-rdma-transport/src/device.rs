@@ -26,5 +26,7 @@ pub use obstacle::Obstacle;
 pub use open::{listen, open};
 pub(crate) use options::{DeviceLimits, MAX_INLINE, QUEUE_DEPTH, check_limits, check_reads};
 pub use options::{DeviceOptions, SharedCq};
-pub use report::{CmEvent, DeviceFault, DeviceInfo, DeviceKind, Limits, SharedCqError};
-pub use valkey_rdma_proto::{wire, work};
+pub use report::{CmEvent, DeviceFault, DeviceInfo, DeviceKind, Limits, SharedCqError, UnknownName};
+pub use valkey_rdma_proto::{Role, wire, work};
+
+pub use crate::send_memory::SendMemory;

@@ -357,6 +357,7 @@ pub enum TransportError {
 impl TransportError {
     /// Whether the wait for the connection manager's next event failed. A listener that returns this has lost no client, and most
     /// likely returns it again at once.
+    #[doc(hidden)]
     pub fn is_of_event_wait(&self) -> bool {
         matches!(self, Self::Device { call: EVENT_READY | EVENT_TAKEN, .. })
     }
@@ -374,6 +375,7 @@ impl TransportError {
 
     /// Returns the error of a connection attempt to `peer` that `event` ended, for code that drives a
     /// [`DeviceConnection`](crate::device::DeviceConnection) itself.
+    #[doc(hidden)]
     pub fn never_connected(event: CmEvent, peer: SocketAddr, device: DeviceKind) -> Self {
         match event {
             CmEvent::Rejected { reason: REASON_CONSUMER } => Self::Rejected { peer, device },

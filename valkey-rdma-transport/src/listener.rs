@@ -46,6 +46,7 @@ impl Listener {
 
     /// Accepts the connections of a device listener made by the caller: one of [`device::listen`] behind a wrapper that
     /// observes it or disturbs it.
+    #[doc(hidden)]
     pub fn over(device: Box<dyn DeviceListener>, config: &Config) -> Self {
         let limits = Limits { connections: config.max_connections, pinned_bytes: config.max_pinned_bytes };
         Self { device, config: config.clone(), limiter: Limiter::new(limits) }

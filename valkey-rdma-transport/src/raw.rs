@@ -79,7 +79,8 @@ impl Listener {
     /// Listens on `addr`; port 0 takes a free one. Needs a tokio runtime with I/O around it.
     ///
     /// # Errors
-    /// As for [`device::listen`].
+    /// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::EmulatedOption`] and
+    /// [`TransportError::UnknownLink`] as for [`QueuePair::open`], [`TransportError::Listen`] if the address cannot be listened on.
     pub async fn bind(
         kind: DeviceKind,
         addr: SocketAddr,

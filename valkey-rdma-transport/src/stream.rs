@@ -92,6 +92,11 @@ impl Monitor {
     pub fn info(&self) -> Info {
         self.0.with(|connection| connection.info())
     }
+
+    /// Why the connection has ended: see [`Stream::close_error`].
+    pub fn close_error(&self) -> Option<TransportError> {
+        self.0.with(|connection| connection.close_error.clone())
+    }
 }
 
 impl Stream {
@@ -104,6 +109,7 @@ impl Stream {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
+    #[doc(hidden)]
     pub fn over(
         device: Box<dyn DeviceConnection>,
         role: Role,

@@ -41,19 +41,29 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// The text names no device.
+/// A text that names none of the choices there are, as the error of `parse`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown device {0:?}: use `verbs` or `emulated`")]
-pub struct UnknownDevice(String);
+#[error("unknown {what} {text:?}: use {choices}")]
+pub struct UnknownName {
+    what: &'static str,
+    text: String,
+    choices: &'static str,
+}
+
+impl UnknownName {
+    pub(crate) fn new(what: &'static str, text: &str, choices: &'static str) -> Self {
+        Self { what, text: text.to_owned(), choices }
+    }
+}
 
 impl FromStr for DeviceKind {
-    type Err = UnknownDevice;
+    type Err = UnknownName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "verbs" => Ok(DeviceKind::Verbs),
             "emulated" => Ok(DeviceKind::Emulated),
-            other => Err(UnknownDevice(other.to_owned())),
+            other => Err(UnknownName::new("device", other, "`verbs` or `emulated`")),
         }
     }
 }

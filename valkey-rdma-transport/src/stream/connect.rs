@@ -19,7 +19,7 @@ impl Stream {
     /// [`TransportError::ClosedInHandshake`] if the server accepted and then closed,
     /// [`TransportError::SilentInHandshake`] if it accepted and offers no memory within [`Config::handshake_timeout`],
     /// [`TransportError::ConnectTimeout`] after [`Config::connect_timeout`], [`TransportError::Memory`] if the
-    /// windows cannot be pinned, and those of [`device::open`].
+    /// windows cannot be pinned, and those of [`QueuePair::open`](crate::raw::QueuePair::open).
     ///
     /// Cancel safety: dropping the future gives up. A connect request that is already with the server is
     /// completed in the background and then closed, because the reference server crashes when a client
@@ -51,6 +51,7 @@ impl Stream {
     /// Same errors as [`connect`](Self::connect).
     ///
     /// Cancel safety and panics: same as [`connect`](Self::connect).
+    #[doc(hidden)]
     pub async fn connect_over(
         device: Box<dyn DeviceConnection>,
         config: &Config,

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::device::DeviceConnection;
 use crate::error::TransportError;
 use crate::limiter::ConnectionPermit;
-use crate::polling::{AdaptiveOff, Polling};
+use crate::polling::{self, Polling};
 use crate::send_memory::PinnedSlice;
 use crate::stats::{Info, Stats};
 use crate::sync::{Mutex, lock};
@@ -90,12 +90,12 @@ impl ConnectionState {
         let (device, resources) = DeviceIo::open(device, config, permit, &mut windows)?;
         let core = Connection::new(role, config.protocol(role), resources);
         let adaptive_off = if config.polling == Polling::Adaptive && !config.spin_anyway {
-            AdaptiveOff::on(&device_info)
+            polling::adaptive_off(&device_info)
         } else {
             None
         };
         if let Some(reason) = adaptive_off {
-            tracing::info!(%reason, device = device_info.name, peer = %peer_addr, "polling by events");
+            tracing::info!(reason, device = device_info.name, peer = %peer_addr, "polling by events");
         }
         let polling = if adaptive_off.is_some() { Polling::Event } else { config.polling };
         let one_thread = Handle::try_current()
