@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::events::ServerEvents;
 use crate::link::Push;
 use crate::server::Server;
-use crate::sync::{Mutex, MutexGuard, lock};
+use valkey_rdma_transport::sync::{Mutex, MutexGuard, lock};
 
 /// Capacity of the queue of each [`Invalidations`].
 const WAITING: usize = 1024;

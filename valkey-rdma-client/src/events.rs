@@ -329,7 +329,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::sync::{Mutex, lock};
+    use valkey_rdma_transport::sync::{Mutex, lock};
 
     fn now(events: &mut ConnectionEvents) -> Option<Option<String>> {
         events.next().now_or_never().map(|event| event.map(|event| event.to_string()))

@@ -183,7 +183,6 @@ mod sentinel;
 mod server;
 mod stats;
 mod streaming;
-mod sync;
 mod transaction;
 
 pub use cache::{Cache, CacheStats, Invalidation, Invalidations};

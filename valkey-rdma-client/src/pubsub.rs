@@ -15,7 +15,7 @@ use crate::link::Deadline;
 use crate::link::RawConnection;
 use crate::server::Server;
 use crate::stats::{ConnectionInfo, Purpose};
-use crate::sync::{Mutex, lock};
+use valkey_rdma_transport::sync::{Mutex, lock};
 
 mod names;
 mod offline;

@@ -25,6 +25,7 @@ use valkey_rdma_client::{
     State, Transport, Value,
 };
 use valkey_rdma_resp::Protocol;
+use valkey_rdma_transport::sync::lock;
 
 pub(crate) use self::answers::NO_CLUSTER;
 pub(crate) use self::lane::Lane;
@@ -39,7 +40,6 @@ use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::server::Server;
 use crate::standing::Standing;
-use crate::sync::lock;
 
 /// A cluster, and the clients of the library by the login they use.
 pub(crate) struct Cluster {

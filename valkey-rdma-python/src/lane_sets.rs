@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use valkey_rdma_client::Client;
 use valkey_rdma_client::cluster::{Cluster, NodeAddress};
+use valkey_rdma_transport::sync::lock;
 
 use crate::lanes::{LaneSettings, Lanes, Origin};
-use crate::sync::lock;
 
 /// The lanes that an engine has.
 pub(crate) enum LaneSets {

@@ -46,7 +46,7 @@ mod registration;
 mod replaced;
 mod reply;
 mod runtime;
-mod sync;
+
 mod traffic;
 mod transfer;
 

@@ -13,7 +13,7 @@ use super::tries::Target;
 use crate::command::Command;
 use crate::error::Error;
 use crate::link::Deadline;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// The most names kept.
 const MOST_NAMES: usize = 4096;

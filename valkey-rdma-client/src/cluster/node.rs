@@ -19,7 +19,7 @@ use crate::events::{ConnectionEvent, EventHub, ServerEvents};
 use crate::link::Connector;
 use crate::runtime::Runtime;
 use crate::server::Server;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// How to connect to nodes.
 pub(super) struct DialSettings {

@@ -21,7 +21,7 @@ use crate::pubsub::Names;
 use crate::pubsub::{
     DEFAULT_CAPACITY, Event, SlowConsumer, Subscription, SubscriptionRequest, request, unconfirmed,
 };
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// Subscriptions in a cluster: [`ClusterClient::subscriber`].
 ///

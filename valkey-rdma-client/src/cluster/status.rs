@@ -10,7 +10,7 @@ use super::counters::ClusterCounters;
 use super::node::Node;
 use crate::endpoint::Transport;
 use crate::stats::ConnectionStatus;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// What a cluster client knows of its cluster: [`Cluster::status`](super::Cluster::status).
 #[derive(Clone, Debug)]

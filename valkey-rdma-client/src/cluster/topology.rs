@@ -15,7 +15,7 @@ use super::slots_reply::View;
 use crate::config::Backoff;
 use crate::events::{ConnectionEvent, EventHub};
 use crate::server::Server;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// The map and the nodes. Reading the map takes no lock; replacing it holds one, but never across an `await`.
 pub(super) struct Topology {

@@ -14,7 +14,7 @@ use super::slot_map::SlotMap;
 use crate::command::table::Access;
 use crate::error::{ClusterError, Error, Fate, LostConnection, TimedOut};
 use crate::link::Deadline;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// What a command has to reach.
 #[derive(Clone)]

@@ -15,7 +15,7 @@ use crate::command::Command;
 use crate::endpoint::Endpoint;
 use crate::error::ConnectCause;
 use crate::stats::Purpose;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 impl Connector {
     /// Connects to the first candidate that is a primary, or, without a login, that can be reached. Tries again until the deadline, because
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::sync::Mutex;
+    use valkey_rdma_transport::sync::Mutex;
 
     /// A primary that is wherever the test says.
     struct Said(Mutex<Endpoint>);

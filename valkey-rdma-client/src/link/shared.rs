@@ -24,7 +24,7 @@ use crate::events::EventReporter;
 use crate::link::RawConnection;
 use crate::stats::AtomicCounters;
 use crate::stats::{ConnectionInfo, ConnectionStatus, Purpose, State};
-use crate::sync::{Mutex, MutexGuard, lock};
+use valkey_rdma_transport::sync::{Mutex, MutexGuard, lock};
 
 /// The clients' handle. The connection task ends when it is dropped.
 pub(crate) struct Multiplexer {

@@ -21,7 +21,7 @@ use crate::config::{Backoff, STABLE_AFTER};
 use crate::error::{Chain, LostCause};
 use crate::link::{Connector, LONGEST_WAIT_FOR_DATA, RawConnection};
 use crate::stats::Purpose;
-use crate::sync::{Mutex, lock};
+use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// When and how to reconnect.
 #[derive(Clone)]

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use valkey_rdma_client::{Client, Error, Purpose, ServerError, Value};
 use valkey_rdma_transport::Stats;
+use valkey_rdma_transport::sync::lock;
 
 use super::commands::Commands;
 use super::dial::dial_caller;
 use super::job::Run;
-use super::lock;
 use super::reply_timer::{NoReply, ReplyTimer};
 use super::retry::connect_again;
 use super::share::Share;

@@ -8,7 +8,7 @@ use crate::command::table::Access;
 use crate::error::{ClusterError, Error, Fate, TimedOut};
 use crate::link::Deadline;
 use crate::pubsub::unconfirmed;
-use crate::sync::{Mutex, lock};
+use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// The state of a lane, shared with callers: one whose time is up learns what it waited for.
 #[derive(Debug, Default)]
