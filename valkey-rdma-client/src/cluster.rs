@@ -91,7 +91,6 @@ mod node;
 mod pipeline;
 mod ports;
 mod pubsub;
-mod redial;
 mod redirect;
 #[cfg(feature = "redis")]
 mod redis;

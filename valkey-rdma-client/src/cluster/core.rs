@@ -82,7 +82,7 @@ impl Core {
             backoff: config.node.reconnect.unwrap_or_default(),
             events: NodeEventHub::new(),
             has_told: AtomicBool::new(false),
-            reached: watch::Sender::default(),
+            server_is_back: watch::Sender::default(),
             runtime: runtime.clone(),
         });
         let seeds = seeds.into_iter().map(|seed| {

@@ -1,21 +1,18 @@
 //! A subscriber without a connection: it makes the next one, and changes of subscriptions wait for it with a time limit.
 
-use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use super::outage::Outage;
 use super::request::SubscriptionRequest;
 use super::silence::SilenceCheck;
 use super::task::{MAX_PENDING, Pending, Task};
-use crate::config::Backoff;
 use crate::error::{Error, LostCause, LostConnection};
-use crate::link::Registration;
+use crate::link::{Redialer, Registration};
 use crate::stats::Purpose;
 
 impl Pending {
@@ -47,22 +44,17 @@ impl Task {
         }
     }
 
-    /// Returns `false` if reconnecting is disabled or the subscriber was dropped.
-    pub(super) async fn reconnect(&mut self, first: u32) -> bool {
+    /// Returns `false` if the subscriber was dropped.
+    pub(super) async fn reconnect(&mut self, redialer: &mut Redialer) -> bool {
         let connector = self.connector.clone();
-        let Some(backoff) = connector.config.reconnect else { return false };
-        let mut reached = connector.reached.subscribe();
-        // As the shared connection does: servers that end connections as soon as they are made are not hurried.
-        let is_first_outage = first <= 1;
-        for attempt in first.. {
-            let news = is_first_outage.then_some(&mut reached);
-            if self.pause(backoff, backoff.wait(attempt), news).await.is_none() {
-                return false;
-            }
-            // A server that reads its data takes subscriptions meanwhile.
-            let Some(connected) = self.wait_offline(connector.connect(Purpose::Subscriber)).await else {
-                return false;
-            };
+        loop {
+            let is_awaited = self.is_awaited.clone();
+            let next = redialer.next(
+                || is_awaited.load(Ordering::Relaxed),
+                // A server that reads its data takes subscriptions meanwhile.
+                connector.connect(Purpose::Subscriber),
+            );
+            let Some(connected) = self.wait_offline(next).await else { return false };
             match connected {
                 Ok(raw) => {
                     if let Some(why) = self.shared.connected(&raw) {
@@ -82,7 +74,7 @@ impl Task {
                     if self.outage.as_mut().is_some_and(|outage| outage.warns(&text)) {
                         warn!(peer = %self.shared.peer, error = %text, "subscriptions not restored yet");
                     } else {
-                        debug!(error = %text, attempt, "not connected");
+                        debug!(error = %text, "not connected");
                     }
                     let refuses_login = error.refuses_login();
                     let why = Error::from(error);
@@ -94,40 +86,6 @@ impl Task {
                 }
             }
         }
-        false
-    }
-
-    /// Waits before an attempt: less while a change waits that would fail before the attempt, or once the server was `reached`. `None`: the
-    /// subscriber was dropped.
-    async fn pause(
-        &mut self,
-        backoff: Backoff,
-        mut wait: Duration,
-        mut reached: Option<&mut watch::Receiver<()>>,
-    ) -> Option<()> {
-        let patience = self.connector.config.patience();
-        let step = patience.map_or(Duration::MAX, |patience| backoff.step(patience));
-        loop {
-            let part = wait.min(step);
-            let news = async {
-                match &mut reached {
-                    Some(reached) => drop(reached.changed().await),
-                    None => pending().await,
-                }
-            };
-            let is_reached = async {
-                tokio::select! {
-                    () = sleep(part) => false,
-                    // The server is there.
-                    () = news => true,
-                }
-            };
-            let is_reached = self.wait_offline(is_reached).await?;
-            wait -= part;
-            if is_reached || wait.is_zero() || self.pending.iter().any(|pending| pending.due().is_some()) {
-                return Some(());
-            }
-        }
     }
 
     /// Waits for `work`, takes requests meanwhile, and fails those that have waited too long. `None`: the subscriber was dropped.
@@ -135,6 +93,7 @@ impl Task {
         let mut work = pin!(work);
         loop {
             let due = self.pending.iter().filter_map(Pending::due).min();
+            self.is_awaited.store(due.is_some(), Ordering::Relaxed);
             tokio::select! {
                 done = &mut work => return Some(done),
                 () = self.outbox.flush_until_dropped() => return None,

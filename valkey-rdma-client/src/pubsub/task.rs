@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use tokio::sync::mpsc::error::TrySendError;
@@ -17,10 +17,9 @@ use super::request::SubscriptionRequest;
 use super::silence::SilenceCheck;
 use super::{Event, Message, Shared, SlowConsumer, Subscription};
 use crate::command::Command;
-use crate::config::STABLE_AFTER;
 use crate::error::{Chain, Error, LostCause};
 use crate::link::Deadline;
-use crate::link::{Connector, RawConnection, Registration};
+use crate::link::{Connector, RawConnection, Redialer, Registration};
 
 /// The most unconfirmed commands; beyond it, no request is taken.
 pub(super) const MAX_PENDING: usize = 1024;
@@ -62,6 +61,8 @@ pub(super) struct Task {
     pub(super) lost: Option<Registration>,
     /// The last time without a connection, which may last still.
     pub(super) outage: Option<Outage>,
+    /// True while a change waits for a connection, and fails without one.
+    pub(super) is_awaited: Arc<AtomicBool>,
 }
 
 /// Why serving a connection ended.
@@ -94,25 +95,29 @@ impl Task {
             outbox: Outbox::new(events),
             lost: None,
             outage: None,
+            is_awaited: Arc::default(),
         }
     }
 
     pub(super) async fn run(mut self) {
-        let mut attempt = 0;
+        let connector = self.connector.clone();
+        let mut redialer = Redialer::of(&connector);
+        redialer.iter_mut().for_each(Redialer::connected);
         loop {
-            let born = Instant::now();
             let cause = match self.serve().await {
                 Stop::Gone => return,
                 Stop::Lost(cause) => Arc::new(cause),
             };
             warn!(peer = %self.shared.peer, cause = %Chain(&*cause), "subscriptions lost");
-            let for_good = matches!(*cause, LostCause::SlowConsumer);
-            // A server that ends connections at once gets the growing waits too.
-            attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
-            if !for_good {
-                self.disconnected(&cause);
-            }
-            if for_good || !self.reconnect(attempt).await {
+            let is_restored = match &mut redialer {
+                Some(redialer) if !matches!(*cause, LostCause::SlowConsumer) => {
+                    redialer.lost();
+                    self.disconnected(&cause);
+                    self.reconnect(redialer).await
+                }
+                _ => false,
+            };
+            if !is_restored {
                 // The first cause stands. Waiting callers are notified because their senders are dropped.
                 let _first = self.shared.end.set(cause);
                 return;

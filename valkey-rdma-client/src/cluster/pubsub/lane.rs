@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 use valkey_rdma_resp::ServerError;
 
@@ -17,9 +17,8 @@ use crate::cluster::node::Node;
 use crate::cluster::redirect::Verdict;
 use crate::cluster::tries::{Target, Tries};
 use crate::command::table::Access;
-use crate::config::STABLE_AFTER;
 use crate::error::{ClusterError, Error, LostCause};
-use crate::link::Deadline;
+use crate::link::{Deadline, Redialer};
 use crate::pubsub::{Event, Outbox, SlowConsumer, Subscriber, Subscription, SubscriptionRequest};
 
 /// The most orders that wait for a connection. More wait in the queue of their callers.
@@ -76,7 +75,9 @@ impl Lane {
 
     /// Returns when the program was too slow, and wants its subscriptions to end then. Returns without an error if the program has gone.
     pub(super) async fn run(&mut self) -> Result<(), Error> {
-        let mut attempts = 0;
+        let config = &self.core.config.node;
+        let back = self.core.topology.server_is_back();
+        let mut redialer = Redialer::new(self.core.topology.backoff(), config, back);
         loop {
             if self.wanted.is_empty() && self.waiting.is_empty() {
                 // No connection is kept for no subscriptions.
@@ -91,13 +92,20 @@ impl Lane {
                 }
                 continue;
             }
-            let (outcome, is_stable) = match self.open().await {
+            let outcome = match self.open().await {
                 Ok((node, subscriber)) => {
-                    let born = Instant::now();
+                    redialer.connected();
                     let outcome = self.serve(&node, subscriber).await;
-                    (outcome, born.elapsed() > STABLE_AFTER)
+                    match outcome {
+                        Ok(()) => redialer.moved(),
+                        Err(_) => redialer.lost(),
+                    }
+                    outcome
                 }
-                Err(error) => (Err(error), false),
+                Err(error) => {
+                    redialer.failed();
+                    Err(error)
+                }
             };
             let was_online = self.standing.is_online();
             if was_online {
@@ -119,22 +127,17 @@ impl Lane {
             if !self.wanted.is_empty() {
                 self.core.request_refresh();
             }
-            if is_stable || (self.wanted.is_empty() && self.waiting.is_empty()) {
-                attempts = 0;
+            if self.wanted.is_empty() && self.waiting.is_empty() {
+                redialer = Redialer::new(
+                    self.core.topology.backoff(),
+                    &self.core.config.node,
+                    self.core.topology.server_is_back(),
+                );
                 continue;
             }
-            // A server that ends each connection at once gets growing waits too.
-            let mut reached = self.core.topology.reached();
-            let pause = self.core.topology.backoff().wait(attempts);
-            let pause = async move {
-                tokio::select! {
-                    () = sleep(pause) => {}
-                    // The network is there again, perhaps.
-                    _ = reached.changed(), if !was_online => {}
-                }
-            };
+            let pause = redialer.pause(|| true);
             self.meanwhile(None, pause).await?;
-            attempts += 1;
+            redialer.begins();
         }
     }
 
