@@ -115,7 +115,6 @@ pub use self::counters::ClusterCounters;
 pub use self::events::{ClusterEvent, ClusterEvents};
 pub use self::pipeline::ClusterPipeline;
 pub(crate) use self::ports::PortRules;
-pub use self::pubsub::ClusterSubscriber;
 pub use self::replicas::{Choice, ReadCandidate, ReadFrom};
 pub use self::route::{Route, Routing};
 pub use self::scan::ClusterScan;

@@ -3,12 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use bytes::Bytes;
-use valkey_rdma_client::cluster::{ClusterConfig, ClusterSubscriber, ReadFrom};
-use valkey_rdma_client::pubsub::{Event, Subscription};
-use valkey_rdma_client::{
-    Client, ClusterClient, Command, Config, Error, Execute, LostCause, Subscriber, Value,
-};
+use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
+use valkey_rdma_client::{Client, ClusterClient, Command, Config, Error, Execute, Subscriber, Value};
 
 /// Where to connect to.
 pub(crate) enum Target {
@@ -72,11 +68,11 @@ impl Server {
         }
     }
 
-    pub(crate) async fn subscriber(&self) -> Result<Subscriptions, Error> {
-        Ok(match self {
-            Self::One(client) => Subscriptions::One(client.subscriber().await?),
-            Self::Cluster(cluster) => Subscriptions::Cluster(cluster.subscriber()),
-        })
+    pub(crate) async fn subscriber(&self) -> Result<Subscriber, Error> {
+        match self {
+            Self::One(client) => client.subscriber().await,
+            Self::Cluster(cluster) => cluster.subscriber().await,
+        }
     }
 
     pub(crate) async fn close(&self) {
@@ -92,42 +88,6 @@ impl fmt::Display for Server {
         match self {
             Self::One(client) => write!(f, "{}", client.info()),
             Self::Cluster(cluster) => write!(f, "of {} nodes", cluster.status().nodes.len()),
-        }
-    }
-}
-
-/// The subscriptions of one server, or of a cluster.
-pub(crate) enum Subscriptions {
-    One(Subscriber),
-    Cluster(ClusterSubscriber),
-}
-
-impl Subscriptions {
-    /// Subscribes, or ends subscriptions.
-    pub(crate) async fn order(
-        &self,
-        kind: Subscription,
-        subscribe: bool,
-        names: Vec<Bytes>,
-    ) -> Result<(), Error> {
-        match (self, subscribe) {
-            (Self::One(one), true) => one.subscribe(kind, names).await,
-            (Self::One(one), false) => one.unsubscribe(kind, names).await,
-            (Self::Cluster(cluster), true) => cluster.subscribe(kind, names).await,
-            (Self::Cluster(cluster), false) => cluster.unsubscribe(kind, names).await,
-        }
-    }
-
-    /// The next event. `None` if the client of a cluster was closed.
-    pub(crate) async fn next(&mut self) -> Result<Option<Event>, Error> {
-        match self {
-            Self::One(one) => Ok(Some(one.next().await?)),
-            Self::Cluster(cluster) => match cluster.next().await {
-                Err(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Closed | LostCause::Stopped) => {
-                    Ok(None)
-                }
-                event => event.map(Some),
-            },
         }
     }
 }
