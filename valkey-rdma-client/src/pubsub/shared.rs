@@ -177,3 +177,29 @@ impl fmt::Debug for Status {
         f.debug_struct("Status").field("is_online", &self.is_online()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{ClusterError, Fate};
+
+    /// What kept an earlier subscription from being made says nothing of a later one.
+    #[test]
+    fn a_task_without_subscriptions_forgets_why_it_could_not_connect() {
+        let status = Status::new("server".into(), Box::new(|| None));
+        status.failed(ClusterError::NoPrimaries.into());
+        let limit = Duration::from_secs(1);
+        assert!(matches!(status.not_connected(limit), Error::Cluster(_)));
+        status.rests();
+        let error = status.not_connected(limit);
+        assert!(matches!(error, Error::TimedOut(_)) && error.fate() == Fate::NotSent, "{error:?}");
+    }
+
+    #[test]
+    fn why_there_is_no_next_connection_says_more_than_how_the_last_one_ended() {
+        let status = Status::new("server".into(), Box::new(|| Some(ClusterError::NoPrimaries.into())));
+        let lost = LostConnection::new("server".into(), Arc::new(LostCause::PeerClosed), false);
+        status.disconnected(Some(lost.into()));
+        assert!(matches!(status.not_connected(Duration::ZERO), Error::Cluster(_)));
+    }
+}
