@@ -14,7 +14,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use super::device_connects::DeviceConnects;
-use super::locator::Locator;
 use super::raw::RawConnection;
 use super::registry::ConnectionRegistry;
 use super::tcp;
@@ -24,6 +23,10 @@ use crate::error::{ConnectCause, ConnectError, LostCause};
 use crate::stats::{ConnectionInfo, Purpose};
 use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::{AnyStream, DeviceKind, Duplex, Stream, TransportError, address};
+
+mod find_server;
+
+pub(crate) use self::find_server::{Finding, Locator, Whereabouts};
 
 /// Opens connections to one server, all with the same settings.
 pub(crate) struct Connector {

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use valkey_rdma_resp::ServerErrorKind;
 
 use super::connect::{ConnectDeadline, Connector};
-use super::login_reply::Returns;
+use super::handshake::Returns;
 use super::raw::RawConnection;
 use crate::command::Command;
 use crate::config::{Backoff, Config, STABLE_AFTER};
