@@ -117,8 +117,8 @@
 //! # Sentinel
 //! `rdma+sentinel://s1:26379,s2:26379/mymaster` connects to the primary that most of the Sentinels report, after it has confirmed
 //! its role, and to the next one after a failover. See [`Endpoint`]. Sentinels report TCP ports: `rdma_port=` says how the RDMA
-//! port follows from them, as for clusters. Connections of [`Dedicated`], [`Subscriber`] and streamed values are not moved: they
-//! end when their server does.
+//! port follows from them, as for clusters. A [`Subscriber`] follows too, and reports [`Event::Reconnected`](pubsub::Event::Reconnected).
+//! Connections of [`Dedicated`] and of streamed values are not moved: they end when their server does.
 //!
 //! # Features
 //! | feature | what it adds |

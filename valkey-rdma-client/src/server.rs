@@ -75,7 +75,7 @@ impl Server {
     pub(crate) async fn close(&self) {
         self.inner.pool.close();
         // A call that waits for the server finds out.
-        self.connector().reached.send_replace(());
+        self.connector().server_is_back.send_replace(());
         let deadline = self.config().close_timeout.and_then(|limit| Instant::now().checked_add(limit));
         let ends: Vec<_> =
             self.inner.multiplexers.iter().map(|multiplexer| multiplexer.close(deadline)).collect();

@@ -23,7 +23,7 @@ use crate::runtime;
 /// A subscriber that the calls of one Python object share.
 pub(crate) struct Shared {
     /// `None` once closed.
-    subscriptions: tokio::sync::Mutex<Option<Subscriptions>>,
+    subscriptions: tokio::sync::Mutex<Option<valkey_rdma_client::Subscriber>>,
     /// How many calls other than `next` wait for the lock, which `next` holds until there is an event.
     wanted: watch::Sender<usize>,
     /// Events that a cancelled call had taken. They come first.
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(subscriptions: Subscriptions) -> Arc<Self> {
+    pub(crate) fn new(subscriptions: valkey_rdma_client::Subscriber) -> Arc<Self> {
         Arc::new(Self {
             subscriptions: tokio::sync::Mutex::new(Some(subscriptions)),
             wanted: watch::Sender::default(),
@@ -73,12 +73,7 @@ impl Shared {
             let subscriptions = subscriptions.as_mut().ok_or(Failure::Closed)?;
             tokio::select! {
                 biased;
-                event = subscriptions.next() => return event.map_err(|error| match error {
-                    Error::Lost(lost) if matches!(lost.cause(), LostCause::Closed | LostCause::Stopped) => {
-                        Failure::Closed
-                    }
-                    error => error.into(),
-                }),
+                event = subscriptions.next() => return Ok(event?),
                 () = self.until_wanted(true) => {}
             }
         }
@@ -91,7 +86,7 @@ impl Shared {
     }
 
     /// Locks the subscriptions, which a waiting call of `next` gives away.
-    async fn take_over(&self) -> tokio::sync::MutexGuard<'_, Option<Subscriptions>> {
+    async fn take_over(&self) -> tokio::sync::MutexGuard<'_, Option<valkey_rdma_client::Subscriber>> {
         let _wanted = Wanted::new(&self.wanted);
         self.subscriptions.lock().await
     }
@@ -139,7 +134,7 @@ pub(crate) struct Subscriber {
 }
 
 impl Subscriber {
-    pub(crate) fn new(subscriptions: Subscriptions, handle: Handle) -> Self {
+    pub(crate) fn new(subscriptions: valkey_rdma_client::Subscriber, handle: Handle) -> Self {
         Self { shared: Local::new(Shared::new(subscriptions)), handle }
     }
 

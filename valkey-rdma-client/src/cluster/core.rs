@@ -83,7 +83,7 @@ impl Core {
             backoff: config.reconnect.unwrap_or_default(),
             events: EventHub::new(),
             has_told: AtomicBool::new(false),
-            reached: watch::Sender::default(),
+            server_is_back: watch::Sender::default(),
             runtime: runtime.clone(),
         });
         let seeds = seeds.into_iter().map(|seed| {

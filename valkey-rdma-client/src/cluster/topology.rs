@@ -65,8 +65,8 @@ impl Topology {
     }
 
     /// Is sent to when a node was connected.
-    pub(super) fn reached(&self) -> watch::Receiver<()> {
-        self.settings.reached.subscribe()
+    pub(super) fn server_is_back(&self) -> watch::Receiver<()> {
+        self.settings.server_is_back.subscribe()
     }
 
     /// The current map. The guard must not be kept across an `await`.
@@ -266,7 +266,7 @@ mod tests {
             backoff: Default::default(),
             events: EventHub::new(),
             has_told: Default::default(),
-            reached: watch::Sender::default(),
+            server_is_back: watch::Sender::default(),
             runtime: Runtime::here(),
         };
         Topology::new(Arc::new(settings), Vec::new(), None)

@@ -14,10 +14,11 @@ use tokio::time::Instant;
 use valkey_rdma_resp::Value;
 use valkey_rdma_transport::Monitor;
 
+use super::connect::Connector;
 use super::queue::{Pushed, SubmitQueue};
 use super::reply_slot::{Delivery, Outcome, ReplyReceiver};
 use super::request::{Deadline, Request};
-use super::task::{ConnectionTask, DriverSlot, ReconnectPolicy};
+use super::task::{ConnectionTask, DriverSlot};
 use crate::command::{Commands, Reply};
 use crate::error::{ConnectError, Error, LostCause, LostConnection, TimedOut};
 use crate::events::EventReporter;
@@ -34,18 +35,19 @@ pub(crate) struct Multiplexer {
 }
 
 impl Multiplexer {
-    /// Starts the task. Must run inside a runtime.
+    /// Starts the task. Must run inside a runtime. `connector` makes the next connections; without one, a lost connection stays lost.
     pub(crate) fn start(
         raw: RawConnection,
         peer: Arc<str>,
-        policy: Option<ReconnectPolicy>,
+        connector: Option<Arc<Connector>>,
         pushes: Option<PushHook>,
         events: EventReporter,
     ) -> Self {
         let queue = Arc::new(SubmitQueue::new());
         let state = Arc::new(MultiplexerState::new(peer, &raw, pushes, events));
         let slot = Arc::new(DriverSlot::default());
-        let task = ConnectionTask { queue: queue.clone(), slot: slot.clone(), state: state.clone(), policy };
+        let task =
+            ConnectionTask { queue: queue.clone(), slot: slot.clone(), state: state.clone(), connector };
         tokio::spawn(task.run(raw));
         Self { queue, slot, state }
     }

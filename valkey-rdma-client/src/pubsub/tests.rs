@@ -1,12 +1,18 @@
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_core::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::*;
+use crate::client::Client;
 use crate::config::Config;
+use crate::error::Error;
 use crate::link::tests::{Door, HELLO, PING, Peer, pair, settle};
 use crate::stats::Purpose;
+use valkey_rdma_transport::sync::Mutex;
 
 mod offline;
 

@@ -16,7 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, LostConnection};
 use crate::events::ServerEvents;
 use crate::link::{Connector, IdlePool, RawConnection};
-use crate::link::{Multiplexer, PushHook, ReconnectPolicy};
+use crate::link::{Multiplexer, PushHook, Redialer};
 use crate::question::Question;
 use crate::runtime::Runtime;
 use crate::stats::Purpose;
@@ -64,15 +64,14 @@ impl Server {
     ) -> Result<Self, Error> {
         let connector = Arc::new(connector);
         let config = &connector.config;
-        let policy =
-            config.reconnect.map(|backoff| ReconnectPolicy { connector: connector.clone(), backoff });
+        let reconnects = config.reconnect.map(|_| connector.clone());
         let peer: Arc<str> = connector.endpoint.authority().into();
         let mut multiplexers = Vec::with_capacity(config.connections);
         for connection in 0..config.connections {
             let raw = connector.connect(Purpose::Shared).await?;
             let reporter = events.reporter(connection);
-            let (policy, pushes) = (policy.clone(), pushes.clone());
-            multiplexers.push(Multiplexer::start(raw, peer.clone(), policy, pushes, reporter));
+            let (reconnects, pushes) = (reconnects.clone(), pushes.clone());
+            multiplexers.push(Multiplexer::start(raw, peer.clone(), reconnects, pushes, reporter));
         }
         Ok(Self::assemble(multiplexers, connector, events))
     }
@@ -87,17 +86,20 @@ impl Server {
     /// Makes one more connection, on the current runtime.
     async fn connect_here(&self, purpose: Purpose) -> Result<RawConnection, Error> {
         let connector = self.connector();
-        // Before the attempt, so that no news is missed.
-        let mut reached = connector.reached.subscribe();
         let begin = Instant::now();
-        let patience = self.config().offline_timeout.and_then(|limit| begin.checked_add(limit));
-        let backoff = self.config().reconnect;
-        let (mut attempt, mut loading) = (0, None);
+        let end = self.config().offline_timeout.and_then(|limit| begin.checked_add(limit));
+        // Before the attempt, so that no news is missed.
+        let Some(mut redialer) = Redialer::of(connector) else {
+            self.check_open()?;
+            let raw = connector.connect(purpose).await?;
+            self.check_open()?;
+            return Ok(raw);
+        };
         loop {
             self.check_open()?;
-            let connected = match loading.is_some() || self.is_reconnecting() {
-                true => connector.connect_loaded(purpose, &mut loading).await,
-                false => connector.connect(purpose).await,
+            let connected = match redialer.is_loading() || self.is_reconnecting() {
+                true => redialer.attempt_loaded(connector, purpose).await,
+                false => redialer.attempt(connector.connect(purpose)).await,
             };
             let error = match connected {
                 Ok(raw) => {
@@ -107,24 +109,29 @@ impl Server {
                 Err(error) => error,
             };
             // A server that refuses the login is there: waiting does not change its mind.
-            let Some(backoff) = backoff.filter(|_| !error.refuses_login()) else { return Err(error.into()) };
-            let wait = if reached.has_changed().unwrap_or_default() {
-                Instant::now()
-            } else if self.is_reconnecting() {
-                // The next connection is news.
-                patience.unwrap_or_else(|| Instant::now() + FOREVER)
+            if error.refuses_login() {
+                return Err(error.into());
+            }
+            let until = if self.is_reconnecting() {
+                redialer.leave_to_another();
+                end
             } else if begin.elapsed() < UNNOTICED_LOSS && !error.cause().is_final() {
                 // The shared connections may not have noticed yet that the server is gone.
-                Instant::now() + backoff.wait(attempt).min(UNNOTICED_LOSS)
+                Some(Instant::now() + UNNOTICED_LOSS)
+            } else if redialer.has_news() {
+                end
             } else {
                 return Err(error.into());
             };
             // Whether there was news or time has passed, it is time for the next attempt.
-            drop(timeout_at(wait, reached.changed()).await);
-            if patience.is_some_and(|end| end <= Instant::now()) {
+            let pause = redialer.pause(|| false);
+            match until {
+                Some(until) => drop(timeout_at(until, pause).await),
+                None => pause.await,
+            }
+            if end.is_some_and(|end| end <= Instant::now()) {
                 return Err(error.into());
             }
-            attempt += 1;
         }
     }
 
@@ -144,6 +151,3 @@ impl Server {
 
 /// How long a lost connection may take to be noticed, while another already finds the server gone.
 const UNNOTICED_LOSS: Duration = Duration::from_secs(1);
-
-/// Stands for no limit.
-const FOREVER: Duration = Duration::from_secs(24 * 3600);

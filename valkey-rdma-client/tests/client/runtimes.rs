@@ -159,7 +159,7 @@ fn a_cluster_client_whose_runtime_has_ended_says_so() {
     let key = mocks.key_of(1, 0);
     let first = one_thread();
     let cluster = first.block_on(Client::connect([mocks.url(0)])).expect("connected");
-    let mut subscriber = first.block_on(cluster.subscriber()).expect("subscribed");
+    let mut subscriber = first.block_on(cluster.subscriber()).expect("open");
     first.block_on(subscriber.subscribe(Subscription::Channel, ["news"])).expect("subscribed");
     // The attempt to connect to node 1 begins, and ends with its runtime.
     first.block_on(async {

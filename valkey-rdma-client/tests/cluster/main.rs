@@ -7,6 +7,7 @@ mod failures;
 mod large;
 mod pipelines;
 mod ports;
+mod pubsub;
 mod redirects;
 #[cfg(feature = "redis")]
 mod redis_rs;
@@ -15,5 +16,6 @@ mod scale;
 mod scan;
 mod scripted;
 mod silence;
+mod subscribing;
 mod target;
 mod transactions;

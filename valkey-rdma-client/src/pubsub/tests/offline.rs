@@ -173,7 +173,7 @@ async fn a_change_that_failed_in_an_outage_before_it_was_taken_is_not_requested(
     let (_client, subscriber, door, _peer, events) = holding(Duration::from_secs(3), &["a"]).await;
     let mut kept = String::new();
     let mut answer = confirmed("a");
-    for number in 0..task::MAX_PENDING {
+    for number in 0..changes::MAX_PENDING {
         let name = format!("kept:{number}");
         let change = subscriber.subscribe(Subscription::Channel, [&name]);
         assert!(timeout(Duration::ZERO, change).await.is_err(), "its caller goes away");
