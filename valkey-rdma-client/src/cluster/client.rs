@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use valkey_rdma_resp::Value;
 
@@ -71,7 +72,8 @@ impl Cluster {
         if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
         }
-        // The way of nearly all commands. Everything else is boxed: the smaller this future is, the less it costs to await it.
+        // The way of nearly all commands. Everything else is boxed, and its type is not seen from outside: the smaller this future is, the
+        // less it costs to await it, and the compiler follows only so many futures within each other.
         match only_key(&command).map(|(key, access)| (slot_of(key), access)) {
             Some((slot, access)) => {
                 if access == Access::Read {
@@ -80,7 +82,7 @@ impl Cluster {
                 let limit = self.core.config.limit(&command);
                 self.to_slot(command, slot, access, limit).await
             }
-            None => Box::pin(self.execute_found(command)).await,
+            None => self.execute_found(command).boxed().await,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use valkey_rdma_resp::Value;
 
 use super::client::Cluster;
@@ -26,14 +27,14 @@ impl Cluster {
         match self.core.place(slot, access) {
             Ok(place) => match place.client.send(Commands::One(command), deadline).await.last() {
                 Ok(value) => Ok(value),
-                Err(failed) => Box::pin(self.after_failure(place, failed, target, deadline)).await,
+                Err(failed) => self.after_failure(place, failed, target, deadline).boxed().await,
             },
             Err(node) => {
                 let mut tries = Tries::new(&self.core, target, deadline, command.name());
                 if let Some(node) = node {
                     tries.begin_with(node);
                 }
-                Box::pin(self.go_on(Box::new(command), tries)).await
+                self.go_on(Box::new(command), tries).boxed().await
             }
         }
     }
