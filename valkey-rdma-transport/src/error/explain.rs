@@ -1,4 +1,4 @@
-//! What numbers of the system mean here: a failed call, a status of the connection manager, a limit.
+//! The system's errors, and what its numbers mean here: a failed call, a status of the connection manager, a limit.
 //! The texts of failed completions are in `valkey-rdma-proto/src/work.rs`: `FailureStatus`.
 
 use std::error::Error;
