@@ -66,8 +66,11 @@ pub(crate) fn memlock_limit() -> Option<u64> {
     soft_limit(Resource::RLIMIT_MEMLOCK)
 }
 
+/// The soft limit of a resource. `None`: there is no limit, or the system does not say.
+#[allow(clippy::useless_conversion, reason = "the system's type has 32 bits on 32-bit machines")]
 fn soft_limit(resource: Resource) -> Option<u64> {
-    getrlimit(resource).ok().map(|(soft, _)| soft).filter(|limit| *limit != RLIM_INFINITY)
+    let (soft, _) = getrlimit(resource).ok()?;
+    (soft != RLIM_INFINITY).then(|| soft.into())
 }
 
 /// What to do about an OS error of a call into the device, where the number has a usual cause.
