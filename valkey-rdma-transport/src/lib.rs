@@ -83,6 +83,8 @@ mod wake_fd;
 pub use any_stream::{AnyStream, Duplex};
 pub use buffer_pool::{BufferPool, PoolBuffer, UnusablePool};
 pub use config::Config;
+#[doc(hidden)]
+pub use config::{UrlOptions, percent_decode};
 pub use device::{DeviceKind, SharedCq, SharedCqError};
 pub use error::{GidProblem, TransportError};
 pub use in_place::SendMemory;
