@@ -54,6 +54,8 @@ mod value;
 
 pub use arguments::without_arguments;
 pub use command::Command;
+#[doc(hidden)]
+pub use command::CommandName;
 pub use command_scanner::{CommandScanner, inline_words, words};
 pub use convert::FromValue;
 pub use decoder::{Decoder, Header};

@@ -17,13 +17,11 @@ use tracing::{Instrument, debug, error, info_span, warn};
 
 use crate::accept::{Accept, Accepted, Scope};
 use crate::connection::Connection;
-use crate::ending::{ConnectionError, Reporter, warning_span};
+use crate::ending::{Cause, ConnectionError, Reporter, caught, warning_span};
 use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::monitor::Monitor;
-use crate::panics::caught;
 use crate::peer::{Peer, Transport};
-use crate::refused::Cause;
 use crate::workers::{Assigned, Workers};
 
 /// State shared by the listeners of one server.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::refused::{Refusals, Refused};
+use crate::ending::{Refusals, Refused};
 
 /// Reads the counters of a [`Server`](crate::Server): from [`Server::monitor`](crate::Server::monitor). Clones share the counters. They stay
 /// readable after the server has ended.

@@ -12,11 +12,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind};
 
+use crate::ending::Refused;
 use crate::error::BindError;
 use crate::host::{Address, Host};
 use crate::listener::report;
 use crate::monitor::Monitor;
-use crate::refused::Refused;
 use crate::registry::{Listening, Registry};
 use crate::workers::Threads;
 
