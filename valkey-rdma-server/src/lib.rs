@@ -50,34 +50,31 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod address;
 mod basics;
 mod builder;
 mod connection;
 mod ending;
-mod error;
 mod handler;
-mod host;
 mod limits;
 mod link;
-mod listen_url;
 mod listener;
 mod monitor;
 mod peer;
 mod push;
-mod registry;
 mod server;
 mod workers;
 
+pub use address::BindError;
 pub use basics::answer_basic;
 pub use builder::Builder;
 pub use ending::Refused;
-pub use error::BindError;
 pub use handler::{Handler, HandlerFn, handler_fn};
 pub use limits::Limits;
+pub use listener::Listening;
 pub use monitor::{Counters, Monitor};
 pub use peer::{Peer, Transport};
 pub use push::Pusher;
-pub use registry::Listening;
 pub use server::Server;
 pub use valkey_rdma_resp::{Command, Protocol, Reply};
 pub use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, TransportError};

@@ -1,23 +1,24 @@
-//! [`Server`]: listeners of any kind in front of one handler.
+//! [`Server`]: listeners of any kind in front of one handler, and the registry of those that accept.
 
+use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{error, warn};
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind};
 
+use crate::accept::{Shared, accept_until_closed, report};
+use crate::address::{Address, BindError};
 use crate::ending::Refused;
-use crate::error::BindError;
-use crate::host::{Address, Host};
-use crate::listener::report;
+use crate::handler::Handler;
+use crate::listener::{Listener, Listening};
 use crate::monitor::Monitor;
-use crate::registry::{Listening, Registry};
 use crate::workers::Threads;
 
 /// A running server. [`shutdown`](Self::shutdown) lets connections finish; dropping the server closes them at once.
@@ -39,11 +40,10 @@ use crate::workers::Threads;
 /// # Ok::<_, valkey_rdma_server::BindError>(())
 /// # }).unwrap();
 /// ```
-#[derive(Debug)]
 pub struct Server {
     registry: Registry,
-    last_id: u64,
-    host: Box<dyn Host>,
+    accept: Accept,
+    monitor: Monitor,
     stop: CancellationToken,
     /// One task per listener, which ends after the connections accepted there.
     listeners: JoinSet<()>,
@@ -53,19 +53,32 @@ pub struct Server {
     drain_timeout: Duration,
 }
 
+/// Starts the task of a listener. Only this knows the handler's type.
+type Accept = Box<dyn Fn(Listener, Registration, &mut JoinSet<()>) + Send + Sync>;
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("listening", &self.listening()).finish_non_exhaustive()
+    }
+}
+
 impl Server {
     /// A server that listens nowhere yet.
-    pub(crate) fn new(
-        host: Box<dyn Host>,
+    pub(crate) fn new<H: Handler>(
+        shared: Arc<Shared<H>>,
         stop: CancellationToken,
         threads: Threads,
         ended: oneshot::Receiver<()>,
         drain_timeout: Duration,
     ) -> Self {
+        let monitor = shared.monitor.clone();
+        let accept: Accept = Box::new(move |listener, registration, listeners| {
+            listeners.spawn(accept_until_closed(listener, shared.clone(), registration));
+        });
         Self {
             registry: Registry::default(),
-            last_id: 0,
-            host,
+            accept,
+            monitor,
             stop,
             listeners: JoinSet::new(),
             threads,
@@ -116,7 +129,7 @@ impl Server {
             warn!(timeout = ?self.drain_timeout, "connections did not end in time and are cut");
             self.listeners.shutdown().await;
         }
-        drop(self.host);
+        drop(self.accept);
         let ended = async {
             // Never sent to. The threads end after the last connection.
             let _ = self.ended.await;
@@ -133,7 +146,7 @@ impl Server {
     ///
     /// **Cancel safety**: dropping the future only ends the wait.
     pub async fn cut(self) {
-        drop((self.listeners, self.host));
+        drop((self.listeners, self.accept));
         // Never sent to.
         if timeout(self.drain_timeout, self.ended).await.is_err() {
             warn!(timeout = ?self.drain_timeout, "a connection was not cut in time: the handler keeps it");
@@ -142,12 +155,12 @@ impl Server {
 
     /// Reads the server's counters from elsewhere, for example while [`run_until`](Self::run_until) has the server.
     pub fn monitor(&self) -> Monitor {
-        self.host.monitor().clone()
+        self.monitor.clone()
     }
 
     /// Counts of refused and closed connections since the start, by cause.
     pub fn refused(&self) -> Refused {
-        self.host.monitor().refused()
+        self.monitor.refused()
     }
 
     /// Serves until `stop` completes, then [shuts down](Self::shutdown) and returns what `stop` returned. `None` if the server
@@ -186,7 +199,7 @@ impl Server {
     ///
     /// [`BindError`] if it cannot listen there; the other listeners go on.
     pub async fn listen_tcp(&mut self, addr: SocketAddr) -> Result<Listening, BindError> {
-        self.bind(Address::Tcp(addr)).await
+        self.bind(Address::tcp(addr)).await
     }
 
     /// Listens on one more address over RDMA. Port 0 takes a free port.
@@ -200,7 +213,7 @@ impl Server {
         addr: SocketAddr,
         config: &TransportConfig,
     ) -> Result<Listening, BindError> {
-        self.bind(Address::Rdma(device, addr, Box::new(config.clone()))).await
+        self.bind(Address::rdma(device, addr, config)).await
     }
 
     /// Stops listening on one address. Its connections go on. `false` if the server does not listen there (any more).
@@ -216,34 +229,109 @@ impl Server {
     /// Listens on addresses. None is served before all are bound: a client that is answered at one can rely on the others.
     pub(crate) async fn bind_all(&mut self, addresses: Vec<Address>) -> Result<(), BindError> {
         let mut bound = Vec::with_capacity(addresses.len());
-        // Dropped before `bound`, so that the end of these listeners is expected.
-        let stop = self.stop.clone().drop_guard();
         for address in addresses {
-            bound.push(self.prepare(address).await?.1);
+            bound.push(address.bind().await?);
         }
-        stop.disarm();
-        bound.into_iter().for_each(|serving| drop(self.listeners.spawn(serving)));
+        for listener in bound {
+            self.serve(listener);
+        }
         Ok(())
     }
 
     async fn bind(&mut self, address: Address) -> Result<Listening, BindError> {
-        let (listening, serving) = self.prepare(address).await?;
-        self.listeners.spawn(serving);
-        Ok(listening)
+        let listener = address.bind().await?;
+        Ok(self.serve(listener))
     }
 
-    /// Binds an address. Returns where it listens, and the future that serves it.
-    async fn prepare(
-        &mut self,
-        address: Address,
-    ) -> Result<(Listening, Pin<Box<dyn Future<Output = ()> + Send>>), BindError> {
-        let close = self.stop.child_token();
-        let (listening, serving) = self.host.bind(address, close.clone()).await?;
-        self.last_id += 1;
-        let registration = self.registry.add(self.last_id, listening, close);
-        Ok((listening, serving(registration)))
+    /// Accepts what comes to a listener, until it is closed or the server stops.
+    fn serve(&mut self, listener: Listener) -> Listening {
+        let listening = listener.listening();
+        let registration = self.registry.add(listening, self.stop.child_token());
+        (self.accept)(listener, registration, &mut self.listeners);
+        listening
     }
 }
 
 /// Least time for connections and threads to end, after the connections were cut.
 const LEAST_END: Duration = Duration::from_secs(1);
+
+/// The listeners that accept connections.
+#[derive(Default)]
+pub(crate) struct Registry {
+    entries: Arc<watch::Sender<Vec<Entry>>>,
+    /// How many listeners there ever were: no id is used twice.
+    last_id: u64,
+}
+
+struct Entry {
+    id: u64,
+    listening: Listening,
+    close: CancellationToken,
+}
+
+impl Registry {
+    /// Where connections are accepted, in the order added.
+    fn listening(&self) -> Vec<Listening> {
+        self.entries.borrow().iter().map(|entry| entry.listening).collect()
+    }
+
+    /// Waits until there are no listeners.
+    async fn empty(&self) {
+        let mut entries = self.entries.subscribe();
+        // The sender lives as long as `self`.
+        let _ = entries.wait_for(Vec::is_empty).await;
+    }
+
+    pub(crate) fn add(&mut self, listening: Listening, close: CancellationToken) -> Registration {
+        self.last_id += 1;
+        let id = self.last_id;
+        self.entries.send_modify(|entries| entries.push(Entry { id, listening, close: close.clone() }));
+        Registration { entries: self.entries.clone(), id, close }
+    }
+
+    /// Removes the entry of a listener, if there is one.
+    fn take(&self, listening: Listening) -> Option<Entry> {
+        take(&self.entries, |entry| entry.listening == listening)
+    }
+}
+
+/// The server is dropped, and its listeners with it. A last listener that ends then is not an error.
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.entries.send_replace(Vec::new());
+    }
+}
+
+fn take(entries: &watch::Sender<Vec<Entry>>, found: impl Fn(&Entry) -> bool) -> Option<Entry> {
+    let mut taken = None;
+    entries.send_if_modified(|entries| {
+        taken = entries.iter().position(found).map(|index| entries.remove(index));
+        taken.is_some()
+    });
+    taken
+}
+
+/// A listener's entry in the registry. Dropping it, for whatever reason the listener ends, removes the entry.
+pub(crate) struct Registration {
+    entries: Arc<watch::Sender<Vec<Entry>>>,
+    id: u64,
+    close: CancellationToken,
+}
+
+impl Registration {
+    /// Completes when the listener is closed or the server stops.
+    pub(crate) async fn closed(&self) {
+        self.close.cancelled().await;
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let was_registered = take(&self.entries, |entry| entry.id == self.id).is_some();
+        // If the server stops or the listener was closed, its end is expected.
+        let is_expected = !was_registered || self.close.is_cancelled();
+        if !is_expected && self.entries.borrow().is_empty() {
+            error!("the last listener has ended: no client can connect any more");
+        }
+    }
+}

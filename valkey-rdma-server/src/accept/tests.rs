@@ -1,3 +1,4 @@
+use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -5,8 +6,11 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncReadExt, DuplexStream, ReadBuf, duplex};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
+use valkey_rdma_transport::TransportError;
 
 use super::*;
+use crate::listener::AcceptError;
+use crate::server::Registry;
 use crate::{Command, Reply};
 
 /// Answers every command with `PONG`.
@@ -52,16 +56,26 @@ fn shared(limits: Limits) -> Shared<Pong> {
     Shared::new(Arc::new(Pong), limits, None, CancellationToken::new(), workers, at_end)
 }
 
-fn accepted<S>(stream: S) -> Accepted<S> {
-    Accepted { stream, remote: nowhere(), local: nowhere(), rdma: None }
+fn accepted<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S) -> Accepted {
+    Accepted { stream: AnyStream::Other(Box::new(stream)), remote: nowhere(), local: nowhere(), rdma: None }
 }
 
 fn nowhere() -> SocketAddr {
     "127.0.0.1:1".parse().unwrap()
 }
 
-fn os_error(code: i32) -> io::Error {
-    io::Error::from_raw_os_error(code)
+fn failed(code: i32) -> AcceptError {
+    AcceptError::of_tcp(io::Error::from_raw_os_error(code))
+}
+
+fn ended() -> AcceptError {
+    TransportError::Closed.into()
+}
+
+fn accepting(accepts: Vec<Result<Accepted, AcceptError>>) -> impl Future<Output = ()> {
+    let listener = Listener::Scripted(accepts);
+    let registration = Registry::default().add(listener.listening(), CancellationToken::new());
+    accept_until_closed(listener, Arc::new(shared(Limits::default())), registration)
 }
 
 async fn all_from(client: &mut DuplexStream) -> String {
@@ -146,49 +160,10 @@ async fn a_connection_counts_until_its_stream_is_closed() {
 /// Long enough for a loaded machine; only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns these, last first, and panics when there are none left.
-struct Scripted(Vec<io::Result<Accepted<DuplexStream>>>);
-
-impl Accept for Scripted {
-    type Stream = DuplexStream;
-    type Incoming = Accepted<DuplexStream>;
-    type Error = io::Error;
-
-    fn transport(&self) -> Transport {
-        Transport::Tcp
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        nowhere()
-    }
-
-    fn scope(error: &io::Error) -> Scope {
-        match error.kind() {
-            io::ErrorKind::NotConnected => Scope::Listener,
-            io::ErrorKind::ConnectionAborted => Scope::Client,
-            _ => Scope::Shortage,
-        }
-    }
-
-    async fn incoming(&mut self) -> io::Result<Accepted<DuplexStream>> {
-        self.0.pop().expect("an accept too many")
-    }
-
-    fn open(
-        &self,
-        incoming: Accepted<DuplexStream>,
-        _assigned: Option<&Assigned>,
-        _limits: &Limits,
-    ) -> io::Result<Accepted<DuplexStream>> {
-        Ok(incoming)
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_client_that_vanished_does_not_keep_the_next_one_waiting() {
-    for (error, keeps) in [(io::ErrorKind::ConnectionAborted.into(), false), (os_error(TOO_MANY_FILES), true)]
-    {
-        let mut listener = Scripted(vec![Ok(accepted(duplex(1).0)), Err(error)]);
+    for (error, keeps) in [(CONNECTION_ABORTED, false), (TOO_MANY_FILES, true)] {
+        let mut listener = Listener::Scripted(vec![Ok(accepted(duplex(1).0)), Err(failed(error))]);
         let shared = shared(Limits::default());
         let mut next = pin!(accept(&mut listener, &shared));
         assert_eq!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), keeps);
@@ -209,9 +184,7 @@ async fn a_shortage_is_logged_once_a_minute() {
 #[tokio::test(start_paused = true)]
 async fn a_listener_that_has_ended_is_not_called_again_and_its_connections_go_on() {
     let (mut client, stream) = duplex(4096);
-    let listener = Scripted(vec![Err(io::ErrorKind::NotConnected.into()), Ok(accepted(stream))]);
-    let shared = Arc::new(shared(Limits::default()));
-    let accepting = tokio::spawn(accept_until(listener, shared, CancellationToken::new(), ()));
+    let accepting = tokio::spawn(accepting(vec![Err(ended()), Ok(accepted(stream))]));
     // Time passes only when all tasks wait: after this the listener has ended.
     tokio::time::sleep(ACCEPT_PAUSE * 10).await;
     client.write_all(b"PING\r\n").await.unwrap();
@@ -227,20 +200,15 @@ async fn a_listener_that_has_ended_is_not_called_again_and_its_connections_go_on
 async fn a_connection_that_ends_cuts_the_pause_after_a_shortage_short() {
     let (leaves, first) = duplex(4096);
     let (mut waits, second) = duplex(4096);
-    let listener = Scripted(vec![
-        Err(io::ErrorKind::NotConnected.into()),
-        Ok(accepted(second)),
-        Err(os_error(TOO_MANY_FILES)),
-        Ok(accepted(first)),
-    ]);
-    let shared = Arc::new(shared(Limits::default()));
+    let accepts = vec![Err(ended()), Ok(accepted(second)), Err(failed(TOO_MANY_FILES)), Ok(accepted(first))];
     let begin = Instant::now();
-    tokio::spawn(accept_until(listener, shared, CancellationToken::new(), ()));
+    tokio::spawn(accepting(accepts));
     drop(leaves);
     waits.write_all(b"PING\r\n").await.unwrap();
     waits.read_exact(&mut [0; 7]).await.unwrap();
     assert_eq!(begin.elapsed(), Duration::ZERO, "before the pause is over");
 }
 
-/// Linux's EMFILE.
+// Linux's numbers of EMFILE and ECONNABORTED.
 const TOO_MANY_FILES: i32 = 24;
+const CONNECTION_ABORTED: i32 = 103;

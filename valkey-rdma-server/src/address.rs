@@ -1,20 +1,67 @@
-//! [`ListenUrl`]: an address to listen on, as a URL.
+//! [`Address`]: where a server is asked to listen, as a URL or otherwise. [`BindError`]: why it cannot.
 
 use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
 
-use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, UrlOptions, address, percent_decode};
+use valkey_rdma_transport::address::{self, AddressError, listen_advice};
+use valkey_rdma_transport::{
+    Config as TransportConfig, DeviceKind, TransportError, UrlOptions, percent_decode,
+};
 
+use crate::listener::Listener;
 use crate::peer::Transport;
+
+/// An address to listen on.
+pub(crate) enum Address {
+    Url(String),
+    /// Over TCP, the settings are unused.
+    At(Transport, SocketAddr, Box<TransportConfig>),
+    /// Somebody listens there already.
+    Bound(Listener),
+}
+
+impl Address {
+    pub(crate) fn tcp(addr: SocketAddr) -> Self {
+        Self::At(Transport::Tcp, addr, Box::default())
+    }
+
+    pub(crate) fn rdma(device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
+        Self::At(Transport::Rdma(device), addr, Box::new(config.clone()))
+    }
+
+    /// Listens there.
+    pub(crate) async fn bind(self) -> Result<Listener, BindError> {
+        match self {
+            Self::Bound(listener) => Ok(listener),
+            Self::At(transport, addr, config) => Listener::bind(transport, addr, &config).await,
+            Self::Url(url) => {
+                let url = match ListenUrl::parse(&url) {
+                    Ok(parsed) => parsed,
+                    Err(reason) => {
+                        // What stands before the host may be a password.
+                        let url = url.rsplit('@').next().unwrap_or_default().to_owned();
+                        return Err(BindError::Url { url, reason });
+                    }
+                };
+                let addr = url.resolve().await?;
+                Listener::bind(url.transport, addr, &url.config).await
+            }
+        }
+    }
+}
 
 /// `rdma://host:port?rx_size=N&poll=MODE&device=NAME`, `emulated://...`, `valkey://host:port` or `redis://...`: what a client
 /// connects to.
 #[derive(Debug)]
-pub(crate) struct ListenUrl {
-    pub(crate) transport: Transport,
-    pub(crate) host: String,
-    pub(crate) port: u16,
+struct ListenUrl {
+    transport: Transport,
+    host: String,
+    port: u16,
     /// Unused over TCP.
-    pub(crate) config: TransportConfig,
+    config: TransportConfig,
 }
 
 /// Those of the [`UrlOptions`] that a listener can have.
@@ -27,7 +74,7 @@ const DEFAULT_PORT: u16 = 6379;
 
 impl ListenUrl {
     /// Parses a URL. The error says what is wrong, without quoting it.
-    pub(crate) fn parse(url: &str) -> Result<Self, Cow<'static, str>> {
+    fn parse(url: &str) -> Result<Self, Cow<'static, str>> {
         let (scheme, rest) =
             url.split_once("://").ok_or("expected rdma://host:port or valkey://host:port")?;
         let transport = match &scheme.to_ascii_lowercase()[..] {
@@ -79,6 +126,74 @@ impl ListenUrl {
         }
         let config = options.apply_to(TransportConfig::default());
         Ok(Self { transport, host, port, config })
+    }
+
+    /// The first address of the host.
+    async fn resolve(&self) -> Result<SocketAddr, BindError> {
+        let found = address::resolve(&self.host, self.port).await;
+        let first = found.and_then(|found| found.first().copied().ok_or(io::ErrorKind::NotFound.into()));
+        first.map_err(|source| match AddressError::within(&source) {
+            Some(error) => BindError::Rdma(TransportError::Address(error.clone())),
+            None => BindError::Resolve { host: self.host.clone(), source },
+        })
+    }
+}
+
+/// A server cannot listen on one of its addresses.
+///
+/// `Debug` is the text of `Display` with its causes, because that is what a `main` that returns the error prints.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// No address was given.
+    #[error("a server needs at least one address to listen on")]
+    NoListener,
+    /// A URL to listen on is wrong.
+    #[error("cannot listen on \"{url}\": {reason}")]
+    Url {
+        /// As given, without scheme and login if there is a login.
+        url: String,
+        /// What is wrong with it.
+        reason: Cow<'static, str>,
+    },
+    /// The host of a URL to listen on has no address.
+    #[error("cannot listen on {host}: the name does not resolve")]
+    Resolve {
+        /// The host.
+        host: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The operating system refused a TCP address.
+    #[error("cannot listen on {addr} (TCP){}", listen_advice(*.addr, .source))]
+    Tcp {
+        /// The address.
+        addr: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The threads of [`Builder::threads`](crate::Builder::threads) could not be started.
+    #[error("cannot start {count} threads")]
+    Threads {
+        /// How many were asked for.
+        count: usize,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The RDMA device refused an address, or there is no such device.
+    #[error(transparent)]
+    Rdma(#[from] TransportError),
+}
+
+impl fmt::Debug for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 
