@@ -1,4 +1,4 @@
-//! Accepting connections, within limits.
+//! Accepting connections, within limits, and the registry of the listeners that do.
 
 use std::error::Error;
 use std::pin::pin;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,13 +17,12 @@ use tracing::{Instrument, debug, error, info_span, warn};
 use valkey_rdma_transport::AnyStream;
 
 use crate::connection::Connection;
-use crate::ending::{Cause, ConnectionError, Reporter, caught, warning_span};
+use crate::ending::{ConnectionError, Reporter, caught, warning_span};
 use crate::handler::Handler;
 use crate::limits::Limits;
-use crate::listener::{Accepted, Listener, Scope};
-use crate::monitor::Monitor;
+use crate::listener::{Accepted, Listener, Listening, Scope};
+use crate::monitor::{Cause, Monitor};
 use crate::peer::{Peer, Transport};
-use crate::server::Registration;
 use crate::workers::{Assigned, Workers};
 
 /// State shared by the listeners of one server.
@@ -248,6 +247,87 @@ pub(crate) fn report(ended: Result<(), JoinError>) {
         && error.is_panic()
     {
         error!(%error, "a task of the server panicked");
+    }
+}
+
+/// The listeners that accept connections.
+#[derive(Default)]
+pub(crate) struct Registry {
+    entries: Arc<watch::Sender<Vec<Entry>>>,
+    /// How many listeners there ever were: no id is used twice.
+    last_id: u64,
+}
+
+pub(crate) struct Entry {
+    id: u64,
+    listening: Listening,
+    pub(crate) close: CancellationToken,
+}
+
+impl Registry {
+    /// Where connections are accepted, in the order added.
+    pub(crate) fn listening(&self) -> Vec<Listening> {
+        self.entries.borrow().iter().map(|entry| entry.listening).collect()
+    }
+
+    /// Waits until there are no listeners.
+    pub(crate) async fn empty(&self) {
+        let mut entries = self.entries.subscribe();
+        // The sender lives as long as `self`.
+        let _ = entries.wait_for(Vec::is_empty).await;
+    }
+
+    pub(crate) fn add(&mut self, listening: Listening, close: CancellationToken) -> Registration {
+        self.last_id += 1;
+        let id = self.last_id;
+        self.entries.send_modify(|entries| entries.push(Entry { id, listening, close: close.clone() }));
+        Registration { entries: self.entries.clone(), id, close }
+    }
+
+    /// Removes the entry of a listener, if there is one.
+    pub(crate) fn take(&self, listening: Listening) -> Option<Entry> {
+        take(&self.entries, |entry| entry.listening == listening)
+    }
+}
+
+/// The server is dropped, and its listeners with it. A last listener that ends then is not an error.
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.entries.send_replace(Vec::new());
+    }
+}
+
+fn take(entries: &watch::Sender<Vec<Entry>>, found: impl Fn(&Entry) -> bool) -> Option<Entry> {
+    let mut taken = None;
+    entries.send_if_modified(|entries| {
+        taken = entries.iter().position(found).map(|index| entries.remove(index));
+        taken.is_some()
+    });
+    taken
+}
+
+/// A listener's entry in the registry. Dropping it, for whatever reason the listener ends, removes the entry.
+pub(crate) struct Registration {
+    entries: Arc<watch::Sender<Vec<Entry>>>,
+    id: u64,
+    close: CancellationToken,
+}
+
+impl Registration {
+    /// Completes when the listener is closed or the server stops.
+    pub(crate) async fn closed(&self) {
+        self.close.cancelled().await;
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let was_registered = take(&self.entries, |entry| entry.id == self.id).is_some();
+        // If the server stops or the listener was closed, its end is expected.
+        let is_expected = !was_registered || self.close.is_cancelled();
+        if !is_expected && self.entries.borrow().is_empty() {
+            error!("the last listener has ended: no client can connect any more");
+        }
     }
 }
 

@@ -1,17 +1,15 @@
-//! [`Address`]: where a server is asked to listen, as a URL or otherwise. [`BindError`]: why it cannot.
+//! [`Address`]: where a server is asked to listen, as a URL or otherwise.
 
 use std::borrow::Cow;
-use std::error::Error;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use valkey_rdma_transport::address::{self, AddressError, listen_advice};
+use valkey_rdma_transport::address::{self, AddressError};
 use valkey_rdma_transport::{
     Config as TransportConfig, DeviceKind, TransportError, UrlOptions, percent_decode,
 };
 
-use crate::listener::Listener;
+use crate::listener::{BindError, Listener};
 use crate::peer::Transport;
 
 /// An address to listen on.
@@ -136,64 +134,6 @@ impl ListenUrl {
             Some(error) => BindError::Rdma(TransportError::Address(error.clone())),
             None => BindError::Resolve { host: self.host.clone(), source },
         })
-    }
-}
-
-/// A server cannot listen on one of its addresses.
-///
-/// `Debug` is the text of `Display` with its causes, because that is what a `main` that returns the error prints.
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum BindError {
-    /// No address was given.
-    #[error("a server needs at least one address to listen on")]
-    NoListener,
-    /// A URL to listen on is wrong.
-    #[error("cannot listen on \"{url}\": {reason}")]
-    Url {
-        /// As given, without scheme and login if there is a login.
-        url: String,
-        /// What is wrong with it.
-        reason: Cow<'static, str>,
-    },
-    /// The host of a URL to listen on has no address.
-    #[error("cannot listen on {host}: the name does not resolve")]
-    Resolve {
-        /// The host.
-        host: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The operating system refused a TCP address.
-    #[error("cannot listen on {addr} (TCP){}", listen_advice(*.addr, .source))]
-    Tcp {
-        /// The address.
-        addr: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The threads of [`Builder::threads`](crate::Builder::threads) could not be started.
-    #[error("cannot start {count} threads")]
-    Threads {
-        /// How many were asked for.
-        count: usize,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The RDMA device refused an address, or there is no such device.
-    #[error(transparent)]
-    Rdma(#[from] TransportError),
-}
-
-impl fmt::Debug for BindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")?;
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
     }
 }
 

@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener as RdmaListener};
 
 use crate::accept::Shared;
-use crate::address::{Address, BindError};
+use crate::address::Address;
 use crate::handler::Handler;
 use crate::limits::Limits;
-use crate::listener::Listener;
+use crate::listener::{BindError, Listener};
 use crate::server::Server;
 use crate::workers::Workers;
 

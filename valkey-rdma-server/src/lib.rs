@@ -65,14 +65,12 @@ mod push;
 mod server;
 mod workers;
 
-pub use address::BindError;
 pub use basics::answer_basic;
 pub use builder::Builder;
-pub use ending::Refused;
 pub use handler::{Handler, HandlerFn, handler_fn};
 pub use limits::Limits;
-pub use listener::Listening;
-pub use monitor::{Counters, Monitor};
+pub use listener::{BindError, Listening};
+pub use monitor::{Counters, Monitor, Refused};
 pub use peer::{Peer, Transport};
 pub use push::Pusher;
 pub use server::Server;

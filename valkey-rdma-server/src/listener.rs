@@ -1,5 +1,7 @@
-//! [`Listener`]: a place where a server accepts clients, over TCP or over RDMA.
+//! [`Listener`]: a place where a server accepts clients, over TCP or over RDMA. [`BindError`]: why it cannot.
 
+use std::borrow::Cow;
+use std::error::Error;
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,12 +10,12 @@ use rustix::net::sockopt;
 use tokio::io;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::debug;
+use valkey_rdma_transport::address::{self, listen_advice};
 use valkey_rdma_transport::{
     AnyStream, Config as TransportConfig, DeviceKind, Listener as RdmaListener, Monitor,
-    Request as RdmaRequest, SharedCq, TransportError, address, is_out_of_descriptors,
+    Request as RdmaRequest, SharedCq, TransportError, is_out_of_descriptors,
 };
 
-use crate::address::BindError;
 use crate::peer::Transport;
 use crate::workers::Assigned;
 
@@ -157,6 +159,64 @@ fn accept_rdma(request: RdmaRequest, shared_cq: Option<&SharedCq>) -> Result<Acc
     Ok(Accepted { stream: AnyStream::Device(stream.driven()), remote, local, rdma })
 }
 
+/// A server cannot listen on one of its addresses.
+///
+/// `Debug` is the text of `Display` with its causes, because that is what a `main` that returns the error prints.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// No address was given.
+    #[error("a server needs at least one address to listen on")]
+    NoListener,
+    /// A URL to listen on is wrong.
+    #[error("cannot listen on \"{url}\": {reason}")]
+    Url {
+        /// As given, without scheme and login if there is a login.
+        url: String,
+        /// What is wrong with it.
+        reason: Cow<'static, str>,
+    },
+    /// The host of a URL to listen on has no address.
+    #[error("cannot listen on {host}: the name does not resolve")]
+    Resolve {
+        /// The host.
+        host: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The operating system refused a TCP address.
+    #[error("cannot listen on {addr} (TCP){}", listen_advice(*.addr, .source))]
+    Tcp {
+        /// The address.
+        addr: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The threads of [`Builder::threads`](crate::Builder::threads) could not be started.
+    #[error("cannot start {count} threads")]
+    Threads {
+        /// How many were asked for.
+        count: usize,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The RDMA device refused an address, or there is no such device.
+    #[error(transparent)]
+    Rdma(#[from] TransportError),
+}
+
+impl fmt::Debug for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
 /// A failed accept.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AcceptError {
@@ -240,71 +300,4 @@ const ENOMEM: i32 = 12;
 const ENOBUFS: i32 = 105;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limits::Limits;
-
-    const ENFILE: i32 = 23;
-    const EMFILE: i32 = 24;
-
-    #[test]
-    fn a_shortage_of_descriptors_says_what_to_do() {
-        for (code, advice) in [(EMFILE, "raise it with `ulimit -n`"), (ENFILE, "sysctl fs.file-max")] {
-            let text = AcceptError::of_tcp(io::Error::from_raw_os_error(code)).to_string();
-            assert!(text.contains("for accept") && text.contains(advice), "{text}");
-        }
-    }
-
-    /// A client whose machine has vanished must not hold its place for ever.
-    #[tokio::test]
-    async fn connections_are_probed_unless_that_is_turned_off() {
-        let any = ([127, 0, 0, 1], 0).into();
-        let mut listener = Listener::bind(Transport::Tcp, any, &TransportConfig::default()).await.unwrap();
-        let addr = listener.listening().addr;
-        for (limits, expected) in [
-            (Limits::default(), Some((300, 100))),
-            (Limits::default().tcp_keepalive(Duration::from_millis(1)), Some((1, 1))),
-            (Limits::default().tcp_keepalive(Duration::MAX), Some((32_767, 10_922))),
-            (Limits::default().tcp_keepalive(None), None),
-        ] {
-            let _client = TcpStream::connect(addr).await.unwrap();
-            let request = listener.request().await.unwrap();
-            let accepted = request.accept(None, limits.tcp_keepalive).unwrap();
-            let AnyStream::Tcp(stream) = accepted.stream else { panic!("{:?}", accepted.stream) };
-            assert_eq!(sockopt::socket_keepalive(&stream).unwrap(), expected.is_some(), "{limits:?}");
-            if let Some(expected) = expected {
-                let times = [sockopt::tcp_keepidle(&stream), sockopt::tcp_keepintvl(&stream)];
-                let [idle, interval] = times.map(|time| time.unwrap().as_secs());
-                assert_eq!((idle, interval), expected, "{limits:?}");
-            }
-        }
-    }
-
-    /// One error of each kind, with its scope.
-    #[test]
-    fn only_a_shortage_makes_a_listener_rest() {
-        use Scope::{Client, Shortage};
-        for (code, scope) in
-            [(EMFILE, Shortage), (ENFILE, Shortage), (ENOMEM, Shortage), (ENOBUFS, Shortage), (103, Client)]
-        {
-            let error = || io::Error::from_raw_os_error(code);
-            assert_eq!(AcceptError::of_tcp(error()).scope(), scope, "{}", error());
-            let device = TransportError::Device { call: "rdma_create_qp", source: error().into() };
-            assert_eq!(AcceptError::from(device).scope(), scope, "{}", error());
-            // The calls that wait for the next client.
-            for call in ["epoll_wait", "rdma_get_cm_event"] {
-                let waiting = TransportError::Device { call, source: error().into() };
-                assert_eq!(AcceptError::from(waiting).scope(), Shortage, "{call}");
-            }
-            let memory = TransportError::Memory { bytes: 1, limit: None, source: error().into() };
-            assert_eq!(AcceptError::from(memory).scope(), Shortage);
-        }
-        let other_device = TransportError::WrongDevice {
-            peer: ([127, 0, 0, 1], 1).into(),
-            wanted: "a".into(),
-            found: "b".into(),
-        };
-        assert_eq!(AcceptError::from(other_device).scope(), Client);
-        assert_eq!(AcceptError::from(TransportError::DeviceRemoved).scope(), Scope::Listener);
-    }
-}
+mod tests;

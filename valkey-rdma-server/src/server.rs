@@ -1,4 +1,4 @@
-//! [`Server`]: listeners of any kind in front of one handler, and the registry of those that accept.
+//! [`Server`]: listeners of any kind in front of one handler.
 
 use std::fmt;
 use std::future::Future;
@@ -6,19 +6,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::warn;
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind};
 
-use crate::accept::{Shared, accept_until_closed, report};
-use crate::address::{Address, BindError};
-use crate::ending::Refused;
+use crate::accept::{Registration, Registry, Shared, accept_until_closed, report};
+use crate::address::Address;
 use crate::handler::Handler;
-use crate::listener::{Listener, Listening};
-use crate::monitor::Monitor;
+use crate::listener::{BindError, Listener, Listening};
+use crate::monitor::{Monitor, Refused};
 use crate::workers::Threads;
 
 /// A running server. [`shutdown`](Self::shutdown) lets connections finish; dropping the server closes them at once.
@@ -254,84 +253,3 @@ impl Server {
 
 /// Least time for connections and threads to end, after the connections were cut.
 const LEAST_END: Duration = Duration::from_secs(1);
-
-/// The listeners that accept connections.
-#[derive(Default)]
-pub(crate) struct Registry {
-    entries: Arc<watch::Sender<Vec<Entry>>>,
-    /// How many listeners there ever were: no id is used twice.
-    last_id: u64,
-}
-
-struct Entry {
-    id: u64,
-    listening: Listening,
-    close: CancellationToken,
-}
-
-impl Registry {
-    /// Where connections are accepted, in the order added.
-    fn listening(&self) -> Vec<Listening> {
-        self.entries.borrow().iter().map(|entry| entry.listening).collect()
-    }
-
-    /// Waits until there are no listeners.
-    async fn empty(&self) {
-        let mut entries = self.entries.subscribe();
-        // The sender lives as long as `self`.
-        let _ = entries.wait_for(Vec::is_empty).await;
-    }
-
-    pub(crate) fn add(&mut self, listening: Listening, close: CancellationToken) -> Registration {
-        self.last_id += 1;
-        let id = self.last_id;
-        self.entries.send_modify(|entries| entries.push(Entry { id, listening, close: close.clone() }));
-        Registration { entries: self.entries.clone(), id, close }
-    }
-
-    /// Removes the entry of a listener, if there is one.
-    fn take(&self, listening: Listening) -> Option<Entry> {
-        take(&self.entries, |entry| entry.listening == listening)
-    }
-}
-
-/// The server is dropped, and its listeners with it. A last listener that ends then is not an error.
-impl Drop for Registry {
-    fn drop(&mut self) {
-        self.entries.send_replace(Vec::new());
-    }
-}
-
-fn take(entries: &watch::Sender<Vec<Entry>>, found: impl Fn(&Entry) -> bool) -> Option<Entry> {
-    let mut taken = None;
-    entries.send_if_modified(|entries| {
-        taken = entries.iter().position(found).map(|index| entries.remove(index));
-        taken.is_some()
-    });
-    taken
-}
-
-/// A listener's entry in the registry. Dropping it, for whatever reason the listener ends, removes the entry.
-pub(crate) struct Registration {
-    entries: Arc<watch::Sender<Vec<Entry>>>,
-    id: u64,
-    close: CancellationToken,
-}
-
-impl Registration {
-    /// Completes when the listener is closed or the server stops.
-    pub(crate) async fn closed(&self) {
-        self.close.cancelled().await;
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        let was_registered = take(&self.entries, |entry| entry.id == self.id).is_some();
-        // If the server stops or the listener was closed, its end is expected.
-        let is_expected = !was_registered || self.close.is_cancelled();
-        if !is_expected && self.entries.borrow().is_empty() {
-            error!("the last listener has ended: no client can connect any more");
-        }
-    }
-}

@@ -10,7 +10,6 @@ use valkey_rdma_transport::TransportError;
 
 use super::*;
 use crate::listener::AcceptError;
-use crate::server::Registry;
 use crate::{Command, Reply};
 
 /// Answers every command with `PONG`.
