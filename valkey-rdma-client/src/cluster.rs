@@ -74,6 +74,7 @@
 
 mod address;
 mod aggregate;
+mod call;
 mod client;
 mod config;
 mod core;
@@ -92,7 +93,6 @@ mod pipeline;
 mod ports;
 mod pubsub;
 mod redial;
-mod redirect;
 #[cfg(feature = "redis")]
 mod redis;
 mod refresh;
@@ -104,10 +104,8 @@ mod slot_map;
 mod slots_reply;
 mod split;
 mod status;
-mod to_slot;
 mod topology;
 mod transaction;
-mod tries;
 
 pub use self::address::{MappedAddress, NodeAddress};
 pub use self::client::Cluster;

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use valkey_rdma_resp::Value;
 
+use super::call::Target;
 use super::client::Cluster;
 use super::route::slot_of;
-use super::tries::Target;
 use crate::command::table::Access;
 use crate::error::Error;
 use crate::execute::sealed::Sealed;

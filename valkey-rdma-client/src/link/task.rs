@@ -16,7 +16,7 @@ use tracing::{Instrument, debug, debug_span, info, warn};
 use super::driver::Driver;
 use super::queue::SubmitQueue;
 use super::request::Request;
-use super::shared::MultiplexerState;
+use super::state::MultiplexerState;
 use crate::config::{Backoff, STABLE_AFTER};
 use crate::error::{Chain, LostCause};
 use crate::link::{Connector, LONGEST_WAIT_FOR_DATA, RawConnection};

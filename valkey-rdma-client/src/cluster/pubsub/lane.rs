@@ -12,10 +12,9 @@ use tracing::debug;
 use valkey_rdma_resp::ServerError;
 
 use super::standing::Standing;
+use crate::cluster::call::{ClusterCall, Redirection, Target};
 use crate::cluster::core::{Core, Place};
 use crate::cluster::node::Node;
-use crate::cluster::redirect::Verdict;
-use crate::cluster::tries::{Target, Tries};
 use crate::command::table::Access;
 use crate::config::STABLE_AFTER;
 use crate::error::{ClusterError, Error, LostCause};
@@ -142,9 +141,9 @@ impl Lane {
     async fn open(&mut self) -> Result<(Arc<Node>, Subscriber), Error> {
         let core = self.core.clone();
         let target = self.slot.map_or(Target::Any, |slot| Target::Slot(slot, Access::Write));
-        let mut tries = Tries::new(&core, target, None, "SUBSCRIBE".to_owned()).apart();
+        let mut call = ClusterCall::new(&core, target, None, "SUBSCRIBE").repeatable(true).dedicated();
         loop {
-            let place = self.meanwhile(None, tries.next()).await??;
+            let place = self.meanwhile(None, call.next()).await??;
             match self.open_at(&place).await {
                 Ok(subscriber) => return Ok((place.node, subscriber)),
                 Err(error) if is_too_slow(&error) => return Err(error),
@@ -154,7 +153,7 @@ impl Lane {
                         self.offline_since = Instant::now();
                     }
                     self.standing.set_failed(&error);
-                    self.meanwhile(None, tries.failed(&place, error, true)).await??;
+                    self.meanwhile(None, call.failed(&place, error)).await??;
                 }
             }
         }
@@ -355,14 +354,14 @@ impl Lane {
 
 /// True if the server does not allow a subscription, rather than sending it elsewhere or asking for patience.
 fn is_refusal(error: &ServerError, node: &Node) -> bool {
-    Verdict::of(error, node.address()) == Verdict::Final
+    Redirection::of(error, node.address()) == Redirection::Final
 }
 
 /// True if a change needs another connection.
 fn is_elsewhere(error: &Error, node: &Node) -> bool {
     match error {
         Error::Lost(_) => true,
-        Error::Server(error) => matches!(Verdict::of(error, node.address()), Verdict::Moved(..)),
+        Error::Server(error) => matches!(Redirection::of(error, node.address()), Redirection::Moved(..)),
         _ => false,
     }
 }
