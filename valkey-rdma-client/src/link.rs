@@ -30,12 +30,13 @@ mod wake_together;
 mod write_buffer;
 
 pub(crate) use self::connect::Connector;
+pub(crate) use self::drain::Outstanding;
 pub(crate) use self::idle_pool::IdlePool;
 pub(crate) use self::loading::LONGEST_WAIT as LONGEST_WAIT_FOR_DATA;
 pub(crate) use self::located::Whereabouts;
 pub(crate) use self::locator::{Finding, Locator};
 pub(crate) use self::multiplexer::{Multiplexer, Sent};
-pub(crate) use self::raw::{Outstanding, RawConnection};
+pub(crate) use self::raw::RawConnection;
 pub(crate) use self::registry::Registration;
 pub(crate) use self::reply_slot::{Delivery, Failed};
 pub(crate) use self::request::Deadline;
