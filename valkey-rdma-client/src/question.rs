@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use tokio::time::Instant;
 
-use crate::sync::{Mutex, lock};
+use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// What a question has found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

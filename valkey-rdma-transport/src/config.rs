@@ -161,8 +161,9 @@ impl Config {
         self
     }
 
-    /// Lets [`Polling::Adaptive`] spin where it is [off](crate::AdaptiveOff) by default. Default `false`. Spinning
+    /// Lets [`Polling::Adaptive`] spin where it is [off](Polling::Adaptive) by default. Default `false`. Spinning
     /// there takes the CPU away from the work that is waited for: for tests and measurements.
+    #[doc(hidden)]
     #[must_use]
     pub fn danger_spin_anyway(mut self, spin: bool) -> Self {
         self.spin_anyway = spin;

@@ -32,7 +32,7 @@ impl fmt::Display for NodeAddress {
 /// The mapping of announced addresses that a program supplies.
 pub(crate) type AddressMap = Arc<dyn Fn(&NodeAddress) -> Option<MappedAddress> + Send + Sync>;
 
-/// Where to connect to a node, according to [`ClusterConfig::address_map`](super::ClusterConfig::address_map).
+/// Where to connect to a node, according to [`Config::address_map`](crate::Config::address_map).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MappedAddress {

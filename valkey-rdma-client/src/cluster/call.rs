@@ -14,7 +14,7 @@ use crate::command::table::Access;
 use crate::command::{Command, Commands};
 use crate::error::{ClusterError, Error, Fate, TimedOut};
 use crate::link::{Deadline, Failed};
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 mod redirection;
 
@@ -289,7 +289,7 @@ impl<'a> ClusterCall<'a> {
     /// Until when it may wait for the cluster: by its deadline, and not longer than commands wait while disconnected.
     fn patience(&mut self) -> Option<Instant> {
         let since = self.trouble.begin();
-        let offline = self.core.config.node.offline_timeout.and_then(|limit| since.checked_add(limit));
+        let offline = self.core.config.offline_timeout.and_then(|limit| since.checked_add(limit));
         self.deadline.map(|deadline| deadline.at).into_iter().chain(offline).min()
     }
 

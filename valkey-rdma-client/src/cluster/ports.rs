@@ -9,6 +9,7 @@ use crate::command::Command;
 use crate::config::Config;
 use crate::endpoint::{Endpoint, RdmaPort, Transport};
 use crate::error::{ClusterError, Error};
+use crate::events::ServerEvents;
 use crate::link::Connector;
 use crate::server::Server;
 
@@ -72,7 +73,7 @@ impl PortRules {
         let limit = endpoint.timeout();
         let config = Config::default().reconnect(None).command_timeout(limit);
         let ask = async {
-            let client = Server::start(Connector::new(endpoint, config), None).await?;
+            let client = Server::start(Connector::new(endpoint, config), None, ServerEvents::alone()).await?;
             client.execute(Command::from_args(["INFO", "server"])).await
         };
         let info = timeout(limit, ask).await.map_err(|_| ClusterError::NoRdmaPort {

@@ -28,7 +28,7 @@ impl Cluster {
         description: &Description<'_>,
     ) -> Result<Value, Error> {
         let parts = split(&command, description)?;
-        let limit = self.core.config.node.limit(&command);
+        let limit = self.core.config.limit(&command);
         let count = parts.iter().map(|part| part.places.len()).sum();
         let access = description.access;
         let (places, sent): (Vec<_>, Vec<_>) = parts

@@ -8,11 +8,12 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::connect::Connector;
 use super::queue::{Pushed, SubmitQueue};
 use super::reply_slot::{Delivery, Outcome, ReplyReceiver};
 use super::request::{Deadline, Request};
 use super::state::{MultiplexerState, PushHook};
-use super::task::{ConnectionTask, DriverSlot, ReconnectPolicy};
+use super::task::{ConnectionTask, DriverSlot};
 use crate::command::{Commands, Reply};
 use crate::error::Error;
 use crate::events::EventReporter;
@@ -26,18 +27,19 @@ pub(crate) struct Multiplexer {
 }
 
 impl Multiplexer {
-    /// Starts the task. Must run inside a runtime.
+    /// Starts the task. Must run inside a runtime. `connector` makes the next connections; without one, a lost connection stays lost.
     pub(crate) fn start(
         raw: RawConnection,
         peer: Arc<str>,
-        policy: Option<ReconnectPolicy>,
+        connector: Option<Arc<Connector>>,
         pushes: Option<PushHook>,
         events: EventReporter,
     ) -> Self {
         let queue = Arc::new(SubmitQueue::new());
         let state = Arc::new(MultiplexerState::new(peer, &raw, pushes, events));
         let slot = Arc::new(DriverSlot::default());
-        let task = ConnectionTask { queue: queue.clone(), slot: slot.clone(), state: state.clone(), policy };
+        let task =
+            ConnectionTask { queue: queue.clone(), slot: slot.clone(), state: state.clone(), connector };
         tokio::spawn(task.run(raw));
         Self { queue, slot, state }
     }

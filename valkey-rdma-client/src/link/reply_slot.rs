@@ -8,7 +8,7 @@ use valkey_rdma_resp::Value;
 
 use crate::command::{Command, Commands, Reply};
 use crate::error::Error;
-use crate::sync::{Mutex, lock};
+use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// The most free slots that a thread keeps.
 const MAX_FREE: usize = 64;

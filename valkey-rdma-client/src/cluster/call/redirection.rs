@@ -12,7 +12,7 @@ use crate::cluster::core::Place;
 use crate::cluster::slots_reply::SLOTS;
 use crate::command::table::Access;
 use crate::error::{ClusterError, Error, LostConnection};
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// What to do after an error reply. None of these commands has run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl ClusterCall<'_> {
         self.primary_only |= self.reads_replicas();
         if may_have_run {
             self.losses += 1;
-            if self.losses > self.core.config.node.retries {
+            if self.losses > self.core.config.retries {
                 return Err(error);
             }
             self.may_have_run = Some(error);
@@ -176,12 +176,12 @@ impl ClusterCall<'_> {
     /// True if it was sent to a replica, perhaps.
     fn reads_replicas(&self) -> bool {
         let reads = matches!(self.target, Target::Slot(_, Access::Read));
-        reads && !self.primary_only && self.core.config.read_from.uses_replicas()
+        reads && !self.primary_only && self.core.config.cluster.read_from.uses_replicas()
     }
 
     /// Counts a redirection, which ends what the command waited for before.
     fn count_redirect(&mut self, error: &Error) -> Result<(), Error> {
-        if self.redirects == self.core.config.max_redirects {
+        if self.redirects == self.core.config.cluster.max_redirects {
             return Err(self.redirected(error.clone()));
         }
         self.redirects += 1;

@@ -25,7 +25,7 @@ async fn a_driver_does_not_depend_on_the_budget_that_other_tasks_left() {
     peer.set_nonblocking(true).expect("a socket");
     let info = ConnectionInfo::plain(Transport::Tcp, Protocol::Resp3);
     let raw = RawConnection::new(AnyStream::Tcp(stream), info, None);
-    let events = EventReporter::new(Arc::new(EventHub::new(1)), 0);
+    let events = ServerEvents::alone().reporter(0);
     let state = Arc::new(MultiplexerState::new("test:1".into(), &raw, None, events));
     let queue = Arc::new(SubmitQueue::new());
     let (ping, _wanted) = Request::new(Commands::One(Command::new("PING")), Delivery::Together, None);
