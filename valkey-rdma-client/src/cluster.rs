@@ -74,6 +74,7 @@
 
 mod address;
 mod aggregate;
+mod call;
 mod client;
 mod config;
 mod core;
@@ -88,7 +89,6 @@ mod node;
 mod pipeline;
 mod ports;
 mod pubsub;
-mod redirect;
 mod refresh;
 mod replicas;
 mod route;
@@ -98,10 +98,8 @@ mod slot_map;
 mod slots_reply;
 mod split;
 mod status;
-mod to_slot;
 mod topology;
 mod transaction;
-mod tries;
 
 pub use self::address::{MappedAddress, NodeAddress};
 pub use self::client::Cluster;

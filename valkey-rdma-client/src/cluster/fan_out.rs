@@ -7,11 +7,11 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use valkey_rdma_resp::Value;
 
 use super::aggregate::join;
+use super::call::{ClusterCall, Target};
 use super::client::Cluster;
 use super::node::Node;
 use super::route::{Route, slot_of};
 use super::slots_reply::SLOTS;
-use super::tries::{Target, Tries};
 use crate::command::table::{Access, Response, find};
 use crate::command::{Command, IntoCommand};
 use crate::error::{ClusterError, Error};
@@ -54,7 +54,7 @@ impl Cluster {
         }
         let deadline = self.core.config.limit(&command).and_then(Deadline::after);
         match self.targets(route)? {
-            Targets::One(target) => self.with_tries(Box::new(command), target, deadline).await,
+            Targets::One(target) => self.core.send_to(target, Box::new(command), deadline).await,
             Targets::Several(targets) => self.fan_out(command, targets, response).await,
         }
     }
@@ -105,8 +105,8 @@ impl Cluster {
             .map(|(at, target)| {
                 let command = Box::new(command.clone());
                 async move {
-                    let mut tries = Tries::new(&self.core, target, deadline, command.name());
-                    (at, self.answered(command, &mut tries).await)
+                    let call = ClusterCall::of(&self.core, &command, target, deadline);
+                    (at, call.answer(command).await)
                 }
             })
             .collect();

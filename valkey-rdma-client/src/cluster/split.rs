@@ -33,7 +33,9 @@ impl Cluster {
         let access = description.access;
         let (places, sent): (Vec<_>, Vec<_>) = parts
             .into_iter()
-            .map(|Part { slot, command, places }| (places, self.to_slot(command, slot, access, limit)))
+            .map(|Part { slot, command, places }| {
+                (places, self.core.send_to_slot(command, slot, access, limit))
+            })
             .unzip();
         let replies = join_all(sent).await;
         if description.response != Response::Default {
