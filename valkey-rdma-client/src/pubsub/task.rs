@@ -224,8 +224,8 @@ impl Task {
                     Err(cause) => Err(cause.into()),
                 },
                 () = self.outbox.flush_until_dropped() => Err(Stop::Gone),
-                // Until all is restored, the server itself says whether it has the subscriptions.
-                () = &mut moved, if is_settled => Err(Stop::Left(Left::Moved)),
+                // Until all is restored, a node of a cluster says itself whether it has the slot, and may know more than the map.
+                () = &mut moved, if is_settled || !S::IS_SLOT => Err(Stop::Left(Left::Moved)),
             };
             if let Err(stop) = outcome {
                 return stop;
