@@ -38,13 +38,15 @@ pub(crate) trait Source: Send {
     fn moved(&self, raw: &RawConnection) -> BoxFuture<'static, ()>;
 
     /// What an error reply to a subscription means.
-    fn judge(&self, refusal: &ServerError) -> Judgement;
+    fn judge(&self, _refusal: &ServerError) -> Judgement {
+        Judgement::Final
+    }
 
     /// The connection was left.
-    fn left(&mut self, why: Left);
+    fn left(&mut self, _why: Left) {}
 
     /// The server has confirmed all subscriptions.
-    fn settled(&mut self);
+    fn settled(&mut self) {}
 }
 
 /// What an error reply to a subscription means.
