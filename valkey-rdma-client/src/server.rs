@@ -12,9 +12,8 @@ use crate::command::{Command, Commands, IntoCommand};
 use crate::config::Config;
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::EventHub;
-use crate::link::{Connector, IdlePool};
+use crate::link::{Connector, IdlePool, Liveness};
 use crate::link::{Multiplexer, ReplySink, Request, reply_channel};
-use crate::question::Question;
 use crate::runtime::Runtime;
 use crate::stats::State;
 
@@ -102,10 +101,7 @@ struct Inner {
     pool: IdlePool,
     events: Arc<EventHub>,
     runtime: Runtime,
-    /// Of calls that block.
-    question: Question,
-    /// Of calls on a node that a cluster may have replaced: these want to know sooner.
-    early_question: Question,
+    liveness: Arc<Liveness>,
 }
 
 impl Server {
@@ -285,14 +281,9 @@ impl Server {
         &self.inner.pool
     }
 
-    /// Whether its server answers.
-    pub(crate) fn question(&self) -> &Question {
-        &self.inner.question
-    }
-
-    /// Whether its server answers, for calls that leave a server that was replaced.
-    pub(crate) fn early_question(&self) -> &Question {
-        &self.inner.early_question
+    /// Whether its server is still there.
+    pub(crate) fn liveness(&self) -> &Arc<Liveness> {
+        &self.inner.liveness
     }
 
     /// How many requests each connection's queue holds.
