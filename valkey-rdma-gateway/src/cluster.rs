@@ -22,6 +22,7 @@ use tracing::{info, warn};
 use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, ClusterEvents, ClusterStatus, NodeStatus};
 use valkey_rdma_client::{ClusterClient, ClusterError, Config, Endpoint, Error, State, Transport};
 use valkey_rdma_resp::Protocol;
+use valkey_rdma_transport::sync::lock;
 
 pub(crate) use self::answers::NO_CLUSTER;
 pub(crate) use self::lane::Lane;
@@ -36,7 +37,6 @@ use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::server::Server;
 use crate::standing::Standing;
-use crate::sync::lock;
 
 /// A cluster, and the clients of the library by the login they use.
 pub(crate) struct Cluster {

@@ -94,7 +94,6 @@ mod session;
 mod shared;
 mod socket_file;
 mod standing;
-mod sync;
 mod upstreams;
 mod words;
 

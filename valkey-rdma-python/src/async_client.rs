@@ -8,6 +8,7 @@ use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use valkey_rdma_client::{Backoff, Command};
+use valkey_rdma_transport::sync::lock;
 
 use crate::async_subscriber::AsyncSubscriber;
 use crate::engine::Engine;
@@ -18,7 +19,6 @@ use crate::options::Options;
 use crate::registration::Registration;
 use crate::runtime;
 use crate::server::Target;
-use crate::sync::lock;
 use crate::transfer::Fit;
 use crate::{arguments, batch, describe, memory, reply};
 

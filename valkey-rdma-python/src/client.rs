@@ -7,6 +7,7 @@ use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use valkey_rdma_client::{Backoff, Command};
+use valkey_rdma_transport::sync::lock;
 
 use crate::connected::Connected;
 use crate::engine::Engine;
@@ -17,7 +18,6 @@ use crate::pubsub::Subscriber;
 use crate::registration::Registration;
 use crate::runtime::{self, Calls};
 use crate::server::Target;
-use crate::sync::lock;
 use crate::transfer::Fit;
 use crate::{arguments, batch, describe, memory, reply};
 

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use valkey_rdma_client::ClusterClient;
 use valkey_rdma_client::cluster::NodeAddress;
+use valkey_rdma_transport::sync::lock;
 
 use crate::lanes::{LaneSettings, Lanes, Origin};
 use crate::server::Server;
-use crate::sync::lock;
 
 /// The lanes that an engine has.
 pub(crate) enum LaneSets {

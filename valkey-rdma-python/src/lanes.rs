@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use valkey_rdma_client::cluster::{NodeAddress, Route};
 use valkey_rdma_client::{Client, ClusterClient, Dedicated, Error};
+use valkey_rdma_transport::sync::lock;
 
 use crate::reactor::Home;
-use crate::sync::lock;
 
 /// What a lane is wanted for. Loads are before stores, because a request waits for what is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

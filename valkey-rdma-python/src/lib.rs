@@ -47,7 +47,6 @@ mod replaced;
 mod reply;
 mod runtime;
 mod server;
-mod sync;
 mod traffic;
 mod transfer;
 

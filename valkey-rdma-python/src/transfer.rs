@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use valkey_rdma_client::{ClusterClient, Command, Dedicated, Error, Fate, Fetched, LostCause, ServerError};
+use valkey_rdma_transport::sync::lock;
 
 use crate::lane_sets::LaneSets;
 use crate::lanes::{Lanes, Purpose};
 use crate::memory::Memory;
-use crate::sync::lock;
 
 /// A key, and the memory for its value.
 pub(crate) struct Load {

@@ -6,11 +6,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use rustix::process::{Resource, getrlimit};
 use tokio::io::{self, AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::debug;
-use valkey_rdma_transport::{DeviceKind, Listener, Monitor, TransportError};
+use valkey_rdma_transport::{DeviceKind, Listener, Monitor, TransportError, is_out_of_descriptors};
 
 use crate::limits::Limits;
 use crate::peer::Transport;
@@ -73,14 +72,10 @@ pub(crate) enum TcpError {
 
 impl TcpError {
     fn of_accept(source: io::Error) -> Self {
-        let call = "accept";
-        match source.raw_os_error() {
-            Some(EMFILE) => {
-                let limit = getrlimit(Resource::Nofile).current;
-                Self::Descriptors(TransportError::Descriptors { call, limit, source })
-            }
-            Some(ENFILE) => Self::Descriptors(TransportError::SystemDescriptors { call, source }),
-            _ => Self::Accept(source),
+        if is_out_of_descriptors(&source) {
+            Self::Descriptors(TransportError::of_call("accept", source))
+        } else {
+            Self::Accept(source)
         }
     }
 }
@@ -208,18 +203,19 @@ const BACKLOG: u32 = 511;
 
 /// Whether the process or the machine is out of descriptors or memory.
 fn is_shortage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(ENOMEM | ENFILE | EMFILE | ENOBUFS))
+    is_out_of_descriptors(error) || matches!(error.raw_os_error(), Some(ENOMEM | ENOBUFS))
 }
 
 // Linux's error numbers. The standard library does not name all of them.
 const ENOMEM: i32 = 12;
-const ENFILE: i32 = 23;
-const EMFILE: i32 = 24;
 const ENOBUFS: i32 = 105;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
 
     #[test]
     fn a_shortage_of_descriptors_says_what_to_do() {
@@ -261,14 +257,14 @@ mod tests {
         {
             let error = || io::Error::from_raw_os_error(code);
             assert_eq!(<TcpListener as Accept>::scope(&TcpError::of_accept(error())), scope, "{}", error());
-            let device = TransportError::Device { call: "rdma_create_qp", source: error() };
+            let device = TransportError::Device { call: "rdma_create_qp", source: error().into() };
             assert_eq!(Listener::scope(&device), scope, "{device}");
             // The calls that wait for the next client.
             for call in ["epoll_wait", "rdma_get_cm_event"] {
-                let waiting = TransportError::Device { call, source: error() };
+                let waiting = TransportError::Device { call, source: error().into() };
                 assert_eq!(Listener::scope(&waiting), Shortage, "{waiting}");
             }
-            let memory = TransportError::Memory { bytes: 1, limit: None, source: error() };
+            let memory = TransportError::Memory { bytes: 1, limit: None, source: error().into() };
             assert_eq!(Listener::scope(&memory), Shortage);
         }
         let other_device = TransportError::WrongDevice {

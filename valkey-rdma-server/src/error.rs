@@ -1,5 +1,6 @@
 //! [`BindError`]: why a server cannot listen.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -23,7 +24,7 @@ pub enum BindError {
         /// As given, without scheme and login if there is a login.
         url: String,
         /// What is wrong with it.
-        reason: &'static str,
+        reason: Cow<'static, str>,
     },
     /// The host of a URL to listen on has no address.
     #[error("cannot listen on {host}: the name does not resolve")]

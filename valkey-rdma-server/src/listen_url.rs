@@ -1,6 +1,8 @@
 //! [`ListenUrl`]: an address to listen on, as a URL.
 
-use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, address};
+use std::borrow::Cow;
+
+use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, UrlOptions, address, percent_decode};
 
 use crate::peer::Transport;
 
@@ -15,15 +17,17 @@ pub(crate) struct ListenUrl {
     pub(crate) config: TransportConfig,
 }
 
-/// [`TransportConfig::URL_RX_SIZES`] in words.
-const BAD_RX_SIZE: &str = "rx_size is not a number of bytes from 65536 to 16777216";
+/// Those of the [`UrlOptions`] that a listener can have.
+const OPTIONS: [&str; 3] = ["rx_size", "poll", "device"];
+
+const BAD_ENCODING: &str = "the host or an option is not percent-encoded UTF-8: write '%' as %25";
 
 /// The port of a URL without one.
 const DEFAULT_PORT: u16 = 6379;
 
 impl ListenUrl {
     /// Parses a URL. The error says what is wrong, without quoting it.
-    pub(crate) fn parse(url: &str) -> Result<Self, &'static str> {
+    pub(crate) fn parse(url: &str) -> Result<Self, Cow<'static, str>> {
         let (scheme, rest) =
             url.split_once("://").ok_or("expected rdma://host:port or valkey://host:port")?;
         let transport = match &scheme.to_ascii_lowercase()[..] {
@@ -33,17 +37,19 @@ impl ListenUrl {
             "emulated" => Transport::Rdma(DeviceKind::Emulated),
             #[cfg(not(feature = "emulated"))]
             "emulated" => {
-                return Err("this program was built without the emulated device (cargo feature emulated)");
+                return Err(
+                    "this program was built without the emulated device (cargo feature emulated)".into()
+                );
             }
-            _ => return Err("unknown scheme: use rdma, emulated, valkey or redis"),
+            _ => return Err("unknown scheme: use rdma, emulated, valkey or redis".into()),
         };
         let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
         let address = address.strip_suffix('/').unwrap_or(address);
         if address.contains('@') {
-            return Err("a server has no login in its URL: use Builder::password");
+            return Err("a server has no login in its URL: use Builder::password".into());
         }
         if address.contains('/') {
-            return Err("a server has no database in its URL");
+            return Err("a server has no database in its URL".into());
         }
         let (host, port) = match address.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => {
@@ -52,29 +58,27 @@ impl ListenUrl {
             _ => (address, DEFAULT_PORT),
         };
         let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        let host = bracketed.map_or(host.into(), address::from_url);
+        let host = match bracketed {
+            Some(ip) => address::from_url(ip).into_owned(),
+            None => percent_decode(host).ok_or(BAD_ENCODING)?,
+        };
         if host.is_empty() {
-            return Err("no host: 0.0.0.0 and [::] are all addresses of this machine");
+            return Err("no host: 0.0.0.0 and [::] are all addresses of this machine".into());
         }
-        let mut config = TransportConfig::default();
+        let mut options = UrlOptions::default();
         for option in query.split('&').filter(|option| !option.is_empty()) {
             if transport == Transport::Tcp {
-                return Err("valkey:// has no options");
+                return Err("valkey:// has no options".into());
             }
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            config = match name {
-                "rx_size" => {
-                    let bytes =
-                        value.parse().ok().filter(|bytes| TransportConfig::URL_RX_SIZES.contains(bytes));
-                    config.rx_size(bytes.ok_or(BAD_RX_SIZE)?)
-                }
-                "poll" => config.polling(value.parse().map_err(|_| "poll is not event, busy or adaptive")?),
-                "device" if value.is_empty() => return Err("device is not the name of an RDMA device"),
-                "device" => config.device(value),
-                _ => return Err("unknown option: use rx_size, poll or device"),
-            };
+            let value = percent_decode(value).ok_or(BAD_ENCODING)?;
+            if !OPTIONS.contains(&name) {
+                return Err("unknown option: use rx_size, poll or device".into());
+            }
+            options.set(name, &value).map_err(|allowed| format!("{name} is not {allowed}"))?;
         }
-        Ok(Self { transport, host: host.into_owned(), port, config })
+        let config = options.apply_to(TransportConfig::default());
+        Ok(Self { transport, host, port, config })
     }
 }
 
@@ -96,10 +100,15 @@ mod tests {
             ("redis://[::1]:6380", Transport::Tcp, "::1", 6380),
             ("valkey://[fe80::1%25eth0]:6380", Transport::Tcp, "fe80::1%eth0", 6380),
             ("valkey://[fe80::1%eth0]", Transport::Tcp, "fe80::1%eth0", 6379),
+            ("valkey://my%20host%C3%A9:7", Transport::Tcp, "my hosté", 7),
+            ("valkey://%3A%3A1:7", Transport::Tcp, "::1", 7),
+            ("rdma://h?device=unix%3A%2Ftmp", Transport::Rdma(DeviceKind::Verbs), "h", 6379),
         ] {
             let parsed = ListenUrl::parse(url).expect(url);
             assert_eq!((parsed.transport, &parsed.host[..], parsed.port), (transport, host, port), "{url}");
         }
+        let parsed = ListenUrl::parse("rdma://h?device=unix%3A%2Ftmp").expect("a good URL");
+        assert_eq!(parsed.config.device_options().device.as_deref(), Some("unix:/tmp"));
     }
 
     #[test]
@@ -122,7 +131,11 @@ mod tests {
             ("rdma://h?device", "device is not the name of an RDMA device"),
             ("rdma://h?poll=often", "poll"),
             ("rdma://h?timeout=1s", "unknown option"),
+            ("rdma://h?gid=1", "unknown option"),
             ("valkey://h?poll=busy", "has no options"),
+            ("rdma://100%", "%25"),
+            ("rdma://h%ff", "%25"),
+            ("rdma://h?device=%4", "%25"),
         ] {
             let error = ListenUrl::parse(url).expect_err(url);
             assert!(error.contains(expected), "{url}: {error}");

@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// Connections that a server refused or closed since its start, by cause. From
 /// [`Server::refused`](crate::Server::refused) or [`Monitor::refused`](crate::Monitor::refused).
@@ -63,7 +63,7 @@ impl Refusals {
     /// Whether to log that the server cannot accept: while that lasts, it fails ten times a second.
     pub(crate) fn shortage_is_news(&self, now: Instant) -> bool {
         // One value, so a panic elsewhere does no harm.
-        let mut last = self.shortage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.shortage);
         let is_news = last.is_none_or(|last| now.saturating_duration_since(last) >= SHORTAGES_APART);
         if is_news {
             *last = Some(now);

@@ -14,12 +14,12 @@ use tokio::time::timeout;
 use valkey_rdma_client::cluster::{Route, Routing};
 use valkey_rdma_client::{ClusterClient, Command, Error, Value};
 use valkey_rdma_resp::{Protocol, Reply, encode, words};
+use valkey_rdma_transport::sync::lock;
 
 use super::refusal::{failure, is_refusal};
 use super::{Member, answers};
 use crate::inbox::{End, Inbox};
 use crate::open_error::OpenError;
-use crate::sync::lock;
 use crate::words::commands;
 
 /// One local client's use of a cluster.

@@ -2,9 +2,9 @@
 
 use valkey_rdma_client::cluster::Route;
 use valkey_rdma_client::{Command, Value};
+use valkey_rdma_transport::sync::lock;
 
 use super::Cluster;
-use crate::sync::lock;
 
 impl Cluster {
     /// Whether a new connection would have to log in, by what some node says of its default user to clients of this generation.

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use valkey_rdma_client::cluster::ClusterScan;
 use valkey_rdma_client::{ClusterClient, Error};
 use valkey_rdma_resp::{Reply, integer};
+use valkey_rdma_transport::sync::lock;
 
 use crate::class::is;
-use crate::sync::lock;
 use crate::words::number;
 
 /// The scans of all local clients with one login, in the order of their last use: a pool of connections may continue a scan on another

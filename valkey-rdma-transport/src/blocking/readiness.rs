@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use crate::wake_fd::WakeFd;
+use crate::device::WakeFd;
 
 /// One direction of a stream.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 use valkey_rdma_proto::work::{FailureStatus, ReceiveRequest, SendOp, SendRequest};
 
-use super::fault_plan::Disturb;
+use super::device::Disturb;
 use super::queue_pair::requester::InFlightSend;
 use super::queue_pair::responder::Refusal;
 use super::queue_pair::{QueuePair, QueuePairState};

@@ -11,7 +11,7 @@ use valkey_rdma_proto::work::{FailureStatus, Outcome};
 use super::{Completion, Interrupt, QueuePair};
 use crate::device::CmEvent;
 use crate::error::TransportError;
-use crate::polling::{AdaptiveOff, Polling};
+use crate::polling::{self, Polling};
 
 /// How a queue pair waits, and what it has learnt meanwhile.
 #[derive(Debug, Default)]
@@ -160,9 +160,9 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Why [`Polling::Adaptive`] would sleep at once on this device.
-    pub fn adaptive_off(&self) -> Option<AdaptiveOff> {
-        AdaptiveOff::on(&self.device())
+    /// Why [`Polling::Adaptive`] would sleep at once on this device. `None`: it does not.
+    pub fn adaptive_off(&self) -> Option<&'static str> {
+        polling::adaptive_off(&self.device())
     }
 
     fn never_connected(&self, event: CmEvent) -> TransportError {

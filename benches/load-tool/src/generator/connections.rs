@@ -9,13 +9,13 @@ use super::commands::Commands;
 use super::dial::{DialError, Target, dial, dial_caller};
 use super::direct::{self, Link};
 use super::job::Run;
-use super::lock;
 use super::open::{Opening, open_all};
 use super::share::Share;
 use super::shared::{self, Slot};
 use crate::counters::Counters;
 use crate::faults::{Fault, FaultKind};
 use valkey_rdma_program::Interrupt;
+use valkey_rdma_transport::sync::lock;
 
 /// How a thread's connections are driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

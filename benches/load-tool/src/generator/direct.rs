@@ -15,7 +15,6 @@ use valkey_rdma_resp::ProtocolError;
 
 use super::dial::dial;
 use super::job::Run;
-use super::lock;
 use super::out::{MAX_SLICES, Out};
 use super::reply_timer::{NoReply, ReplyTimer};
 use super::retry::connect_again;
@@ -25,6 +24,7 @@ use crate::reply::{Skimmer, WantNothing};
 use crate::workload::Step;
 use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::AnyStream;
+use valkey_rdma_transport::sync::lock;
 
 /// Room for received bytes. Nothing is kept, so it need not hold a whole reply.
 const INPUT: usize = 64 * 1024;

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use valkey_rdma_client::{Error, ServerError, Value};
+use valkey_rdma_transport::sync::lock;
 
 use super::caller::Caller;
 use super::commands::Commands;
 use super::dial::dial_caller;
 use super::job::Run;
-use super::lock;
 use super::reply_timer::{NoReply, ReplyTimer};
 use super::retry::connect_again;
 use super::share::Share;

@@ -5,8 +5,11 @@ fn too_many_files() -> io::Error {
     io::Error::from_raw_os_error(EMFILE)
 }
 
+/// This process has too many files open: the same number on every Unix.
+const EMFILE: i32 = 24;
+
 fn device(call: &'static str) -> TransportError {
-    TransportError::Device { call, source: too_many_files() }
+    TransportError::Device { call, source: too_many_files().into() }
 }
 
 /// The whole text in one line.

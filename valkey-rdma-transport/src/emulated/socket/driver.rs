@@ -11,8 +11,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::Socket;
 use super::frame::{Frame, HEADER};
-use super::link::SocketLink;
-use super::session::{Incoming, OutgoingBytes, Phase, Violation};
+use super::session::{Incoming, OutgoingBytes, Phase, SocketLink, Violation};
 use crate::emulated::queue_pair::{QueuePair, QueuePairState};
 
 /// Starts one end over a connected socket, with its task.

@@ -1,9 +1,15 @@
-//! [`PerProcess`]: state that a forked child does not take over from its parent.
+//! What a library owes the process that it runs in: state that a forked child does not take over from its parent, and signals
+//! left to the program.
+//!
+//! If a background thread took signals, the kernel could choose it for one that the program has blocked in all its threads, to read
+//! it from a `signalfd` or with `sigwait`. Its default action would then end the process.
 
-use std::io;
-use std::process;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{io, process};
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use tokio::runtime::{Builder, Runtime};
 
 /// A value for each process. A child starts with a copy of its parent's memory. A lock that another thread of the parent held at the
 /// fork stays locked in the copy for ever, so a child never touches the values of its ancestors, and makes one of its own.
@@ -72,6 +78,41 @@ fn start_of(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let ticks: u64 = after_name.split_ascii_whitespace().nth(19)?.parse().ok()?;
     Some(ticks & START)
+}
+
+/// Builds a runtime whose threads block all signals but those of their own faults. It replaces the builder's `on_thread_start`.
+///
+/// # Errors
+/// As for [`Builder::build`].
+pub(crate) fn runtime_without_signals(builder: &mut Builder) -> io::Result<Runtime> {
+    // The threads of now, and those that a caller's thread starts later.
+    let builder = builder.on_thread_start(|| {
+        block();
+    });
+    without_signals(|| builder.build())
+}
+
+/// Runs `start`, which starts a thread. That thread blocks all signals but those of its own faults.
+pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    // A thread starts with the mask of the thread that starts it.
+    let before = block();
+    let started = start();
+    if let Some(before) = before {
+        // It cannot fail: the kernel made this mask.
+        let _ = before.thread_set_mask();
+    }
+    started
+}
+
+/// Blocks all signals but those of faults in this thread. Returns the mask of before.
+fn block() -> Option<SigSet> {
+    let mut signals = SigSet::all();
+    let faults =
+        [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL, Signal::SIGTRAP, Signal::SIGSYS];
+    for fault in faults {
+        signals.remove(fault);
+    }
+    signals.thread_swap_mask(SigmaskHow::SIG_SETMASK).ok()
 }
 
 #[cfg(test)]

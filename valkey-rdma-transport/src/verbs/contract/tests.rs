@@ -3,8 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::Config;
-use crate::device::{DeviceLimits, DeviceListener as _};
-use crate::verbs::listener::VerbsListener;
+use crate::device::DeviceLimits;
 
 const MOST: DeviceLimits =
     DeviceLimits { queue_depth: 100, completion_depth: 150, completion_vectors: 2, read_depth: 16 };

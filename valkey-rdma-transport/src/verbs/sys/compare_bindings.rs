@@ -150,7 +150,7 @@ macro_rules! items {
     };
 }
 
-include!("judge/items.rs");
+include!("compare_bindings/items.rs");
 
 /// A signature without the modules that its types live in. C's one enumeration that rdma-sys makes a Rust one is a number.
 fn plain(signature: &str) -> String {

@@ -53,7 +53,8 @@ struct State {
 enum Driver {
     #[default]
     Free,
-    /// Free, because the background thread has left for a follower that asked.
+    /// A follower has asked for the turn, and the background thread has left for it. Until that follower drives or leaves, the background
+    /// thread does not begin again.
     Offered,
     Caller,
     Background,

@@ -1,4 +1,4 @@
-//! The active or passive end of one connection on a device.
+//! The traits of the contract: a connection, a listener, and a request to connect, which is seen before anything is made for it.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
-use super::{CmEvent, DeviceInfo, Interrupt, Limits};
+use super::{CmEvent, DeviceInfo, DeviceKind, DeviceOptions, Interrupt, Limits};
 use crate::error::TransportError;
-use crate::in_place::SendMemory;
+use crate::send_memory::SendMemory;
 
 /// One queue pair with its completion queue, regions and connection-manager identifier.
 ///
@@ -165,5 +165,114 @@ impl Access {
     /// Whether the peer may read.
     pub fn allows_read(self) -> bool {
         matches!(self, Access::RemoteRead | Access::RemoteReadWrite)
+    }
+}
+
+/// Waits for connect requests on one address.
+pub trait DeviceListener: Send {
+    /// Waits for the next connect request. `Pending` keeps the waker.
+    ///
+    /// # Errors
+    /// [`TransportError::Device`], [`TransportError::WrongDevice`] and the like if a request cannot be taken: that
+    /// one was rejected, the listener goes on. [`TransportError::DeviceRemoved`] is the listener's own end: no request
+    /// will come any more, and every later call returns it too.
+    fn poll_request(&mut self, cx: &mut Context<'_>)
+    -> Poll<Result<Box<dyn ConnectRequest>, TransportError>>;
+
+    /// The address it listens on, with the real port.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// The kind of its device.
+    fn device(&self) -> DeviceKind;
+}
+
+/// A peer that asks to connect. It waits, and nothing has been made for it yet: no queue pair, no pinned memory.
+///
+/// Dropping it rejects the request; the peer sees [`CmEvent::Rejected`](super::CmEvent::Rejected). It outlives
+/// the [`DeviceListener`] it came from.
+pub trait ConnectRequest: Send {
+    /// Who asks.
+    fn peer_addr(&self) -> SocketAddr;
+
+    /// Makes an unconnected [`DeviceConnection`] for the request, whose [`establish`](DeviceConnection::establish) accepts it.
+    /// Dropping the connection before that rejects the request.
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] and [`TransportError::Memory`] if an object cannot be made: the request was
+    /// rejected.
+    fn accept(self: Box<Self>, options: &DeviceOptions) -> Result<Box<dyn DeviceConnection>, TransportError>;
+}
+
+/// Declares the trait and implements the contract by it, so that each method is written once.
+macro_rules! layer {
+    (
+        &self { $(fn $get:ident($($got:ident: $got_type:ty),*) $(-> $found:ty)?;)* }
+        &mut self { $(fn $act:ident($($given:ident: $given_type:ty),*) $(-> $done:ty)?;)* }
+    ) => {
+        /// A [`DeviceConnection`] that wraps another, to watch it or to change some of what it does. Each method passes the call on to
+        /// the connection below, unless the layer has a method of its own.
+        /// [`wait_completion_event`](DeviceConnection::wait_completion_event) is not among them: it waits by the layer's
+        /// [`poll_completion_event`](Self::poll_completion_event), also where the connection below has another way to wait.
+        pub trait DeviceLayer: Send {
+            /// The connection below.
+            fn below(&self) -> &dyn DeviceConnection;
+
+            /// The connection below, to be used.
+            fn below_mut(&mut self) -> &mut dyn DeviceConnection;
+
+            $(
+                #[doc = concat!("[`DeviceConnection::", stringify!($get), "`]")]
+                fn $get(&self, $($got: $got_type),*) $(-> $found)? {
+                    self.below().$get($($got),*)
+                }
+            )*
+
+            $(
+                #[doc = concat!("[`DeviceConnection::", stringify!($act), "`]")]
+                fn $act(&mut self, $($given: $given_type),*) $(-> $done)? {
+                    self.below_mut().$act($($given),*)
+                }
+            )*
+        }
+
+        impl<L: DeviceLayer> DeviceConnection for L {
+            $(
+                fn $get(&self, $($got: $got_type),*) $(-> $found)? {
+                    DeviceLayer::$get(self, $($got),*)
+                }
+            )*
+
+            $(
+                fn $act(&mut self, $($given: $given_type),*) $(-> $done)? {
+                    DeviceLayer::$act(self, $($given),*)
+                }
+            )*
+        }
+    };
+}
+
+layer! {
+    &self {
+        fn read_local(region: RegionId, range: Range<usize>, out: &mut dyn BufMut);
+        fn limits() -> Limits;
+        fn read_depth() -> u8;
+        fn local_addr() -> SocketAddr;
+        fn peer_addr() -> SocketAddr;
+        fn device() -> DeviceInfo;
+    }
+    &mut self {
+        fn register(len: u32, access: Access) -> Result<Region, TransportError>;
+        fn register_send_memory(memory: &SendMemory) -> Result<Region, TransportError>;
+        fn write_local(region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8]));
+        fn copy_in(region: RegionId, offset: usize, bytes: &[u8]);
+        fn post_sends(chain: &[SendRequest]) -> Result<(), TransportError>;
+        fn post_receives(batch: &[ReceiveRequest]) -> Result<(), TransportError>;
+        fn poll(out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError>;
+        fn arm() -> Result<(), TransportError>;
+        fn poll_completion_event(cx: &mut Context<'_>) -> Poll<Result<(), TransportError>>;
+        fn establish() -> Result<(), TransportError>;
+        fn poll_cm_event(cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>>;
+        fn check() -> Result<(), TransportError>;
+        fn disconnect();
     }
 }
