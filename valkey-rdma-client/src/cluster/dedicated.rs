@@ -4,8 +4,8 @@ use valkey_rdma_resp::{FromValue, ServerErrorKind, Value};
 
 use super::address::NodeAddress;
 use super::client::Cluster;
-use super::fan_out::Targets;
 use super::route::{Route, Routed, UNKNOWN, no_route, route, slot_of};
+use super::several_nodes::Targets;
 use super::tries::{Target, Tries};
 use crate::command::table::{Access, find, first_key};
 use crate::command::{Command, IntoCommand};

@@ -10,7 +10,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 use valkey_rdma_resp::Value;
 
-use super::field::field;
 use super::node::Node;
 use super::slots_reply::{View, ViewNode};
 use crate::command::Command;
@@ -154,4 +153,15 @@ fn read_zones(shards: &Value) -> HashMap<String, Arc<str>> {
         Some((field(node, "id")?.as_str()?.to_owned(), zone.into()))
     };
     nodes.flatten().filter_map(zone).collect()
+}
+
+/// A field of a map, or of an array of names and values, as RESP2 has them.
+pub(super) fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+    match map {
+        Value::Map(pairs) => pairs.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value),
+        other => {
+            let mut pairs = other.as_slice()?.chunks_exact(2);
+            pairs.find(|pair| pair[0].as_str() == Some(name)).map(|pair| &pair[1])
+        }
+    }
 }

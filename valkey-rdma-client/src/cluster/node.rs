@@ -9,9 +9,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::address::NodeAddress;
+use super::address::{NodeAddress, PortRules};
 use super::events::{ClusterEvent, NodeEventHub};
-use super::ports::PortRules;
 use super::redial::Redial;
 use crate::config::{Backoff, Config};
 use crate::endpoint::Endpoint;
