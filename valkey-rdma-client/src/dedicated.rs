@@ -8,8 +8,9 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use valkey_rdma_resp::{FromValue, ServerError, Value};
 
+use crate::client::{Client, Deployment};
 use crate::command::{Command, IntoCommand};
-use crate::error::{Error, LostCause, LostConnection, TimedOut};
+use crate::error::{ClusterError, Error, LostCause, LostConnection, TimedOut};
 use crate::link::{Answer, Outstanding, RawConnection, Watch, keepalive_limit};
 use crate::server::Server;
 use crate::stats::{ConnectionInfo, Purpose};
@@ -46,17 +47,22 @@ pub struct Dedicated {
     watch: Option<Watch>,
 }
 
-impl Server {
+impl Client {
     /// Opens a dedicated connection, to the same server and with the same login as this client. While the client reconnects, this
     /// waits for the server and its data as commands do, up to [`Config::offline_timeout`](crate::Config::offline_timeout).
     ///
     /// # Errors
     /// [`Error::Connect`], as for [`connect`](Self::connect). [`Error::Lost`] if the client was closed, or its runtime has shut down.
+    /// [`Error::Cluster`] in a cluster, where [`Cluster::dedicated`](crate::cluster::Cluster::dedicated) names the node.
     ///
     /// # Cancel safety
     /// As for [`connect`](Self::connect).
     pub async fn dedicated(&self) -> Result<Dedicated, Error> {
-        let mut connection = self.checkout().await?;
+        let Deployment::Server(server) = &self.deployment else {
+            let reason = "it has one node; name that with Cluster::dedicated";
+            return Err(ClusterError::NoRoute { command: "a dedicated connection".to_owned(), reason }.into());
+        };
+        let mut connection = server.checkout().await?;
         connection.set_reusable(false);
         Ok(connection)
     }
@@ -66,6 +72,8 @@ impl Server {
     ///
     /// The only time limit is the command's own: an argument, as of BLPOP, or [`Command::timeout`]. The argument loses nothing. A server that is frozen ends the call:
     /// [`Config::keepalive_timeout`](crate::Config::keepalive_timeout).
+    ///
+    /// In a cluster, the command goes to the node of its keys, and to their next node if the slot moves while it blocks.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -79,13 +87,18 @@ impl Server {
     /// # Errors
     /// [`Error::Connect`] if no connection could be made, [`Error::Server`] and [`Error::Lost`] as for any command,
     /// [`Error::Refused`] for a command that would leave the connection changed, and for WAIT and WAITAOF, which count the
-    /// writes of their own connection only: use [`dedicated`](Self::dedicated).
+    /// writes of their own connection only: use [`dedicated`](Self::dedicated). In a cluster, [`Error::Cluster`] if its keys are in
+    /// different slots, or it has none.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection, which ends the wait on the server too. An element that the server
     /// had already popped is lost, also after [`Command::timeout`]; use BLMOVE where that matters.
     pub async fn blocking_command(&self, command: impl IntoCommand) -> Result<Value, Error> {
-        self.block(command.into_command()).await
+        let command = command.into_command();
+        match &self.deployment {
+            Deployment::Server(server) => server.block(command).await,
+            Deployment::Cluster(cluster) => cluster.block(command).await,
+        }
     }
 
     /// Sends a blocking command as [`blocking_command`](Self::blocking_command) does, and converts its reply.
@@ -98,9 +111,12 @@ impl Server {
     pub async fn blocking_query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
         let command = command.into_command();
         let name = command.kept_name();
-        Ok(name.convert(self.block(command).await?)?)
+        Ok(name.convert(self.blocking_command(command).await?)?)
     }
+}
 
+impl Server {
+    /// Sends a blocking command on a dedicated connection.
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
@@ -202,14 +218,7 @@ impl Dedicated {
         Ok(name.convert(self.execute(command).await?)?)
     }
 
-    /// Does what [`command`](Self::command) does, as [`Client::execute`].
-    ///
-    /// # Errors
-    /// As [`command`](Self::command).
-    ///
-    /// # Cancel safety
-    /// As [`command`](Self::command).
-    pub async fn execute(&mut self, command: Command) -> Result<Value, Error> {
+    pub(crate) async fn execute(&mut self, command: Command) -> Result<Value, Error> {
         let limit = command.limit();
         let mut replies = self.execute_all(&[command], limit).await?;
         Ok(replies.pop().unwrap_or(Ok(Value::Nil))?)

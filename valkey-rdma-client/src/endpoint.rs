@@ -8,7 +8,9 @@ use std::time::Duration;
 use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::{Config as TransportConfig, Polling, UrlOptions};
 
+mod cluster;
 mod error;
+mod into_endpoint;
 mod login;
 mod options;
 mod rdma_port;
@@ -17,6 +19,7 @@ mod setters;
 mod url;
 
 pub use self::error::EndpointError;
+pub use self::into_endpoint::IntoEndpoint;
 use self::login::Login;
 pub use self::rdma_port::RdmaPort;
 pub use self::sentinels::Sentinels;
@@ -54,7 +57,7 @@ impl fmt::Display for Transport {
 ///
 /// | part | meaning |
 /// |---|---|
-/// | scheme | `rdma`, `emulated`, or `valkey` and `redis` for TCP; with `+sentinel` behind it, see below |
+/// | scheme | `rdma`, `emulated`, or `valkey` and `redis` for TCP; with `+cluster` or `+sentinel` behind it, see below |
 /// | user, password | for AUTH; `:password@` alone logs in the default user; `user:@` logs in with an empty password |
 /// | port | 6379 unless given |
 /// | database | for SELECT; 0 unless given |
@@ -67,6 +70,11 @@ impl fmt::Display for Transport {
 /// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
 /// | `fallback=` | `tcp`: if RDMA fails, connect to the same host and port over TCP, and report it; not on TCP |
 /// | `rdma_port=` | RDMA port of a node that was announced with its TCP port: `same` (default), `+N`, `N` or `discover`, see [`RdmaPort`]; for clusters, not on TCP |
+///
+/// # Cluster
+/// `rdma+cluster://[[user]:password@]host[:port][,host[:port]...][/database][?option=value&...]` names nodes of a cluster.
+/// [`Client`](crate::Client) asks them for the others; one that answers is enough, and none of them is special afterwards. A list of
+/// URLs of single servers, `["rdma://host1", "rdma://host2"]`, means the same. All nodes have the same scheme, login and options.
 ///
 /// # Sentinel
 /// `rdma+sentinel://[[user]:password@]sentinel[:port][,sentinel[:port]...]/service[/database][?option=value&...]` names the primary
@@ -101,6 +109,8 @@ pub struct Endpoint {
     rdma_port: RdmaPort,
     /// The server is the primary that these report.
     sentinels: Option<Box<Sentinels>>,
+    /// The server is a node of a cluster, as these are.
+    other_seeds: Option<Box<[(String, u16)]>>,
     /// The port of the fallback, if it is another.
     tcp_port: Option<u16>,
 }
@@ -131,6 +141,7 @@ impl Endpoint {
             fallback: false,
             rdma_port: RdmaPort::Same,
             sentinels: None,
+            other_seeds: None,
             tcp_port: None,
         }
     }

@@ -294,7 +294,7 @@ pub enum LostCause {
     #[error("its server did not answer PING within {limit:?}")]
     Silent {
         /// The client's [`keepalive_timeout`](crate::Config::keepalive_timeout), or the
-        /// [`silence_limit`](crate::cluster::ClusterConfig::silence_limit) of a node that was replaced.
+        /// [`silence_limit`](crate::Config::silence_limit) of a node that was replaced.
         limit: Duration,
     },
     /// A subscriber was too slow, and its policy is to disconnect. [`Client::subscriber_with`](crate::Client::subscriber_with) sets the

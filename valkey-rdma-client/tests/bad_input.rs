@@ -22,7 +22,7 @@ async fn answered_with(bytes: Vec<u8>) -> (Result<Value, Error>, bool) {
     };
     let client = async {
         let client = Client::from_stream(ours, &endpoint).await.expect("connected");
-        let reply = client.execute(Command::new("GET").arg("k")).await;
+        let reply = client.command(Command::new("GET").arg("k")).await;
         // Lets the driver see what comes after the reply.
         for _ in 0..100 {
             tokio::task::yield_now().await;

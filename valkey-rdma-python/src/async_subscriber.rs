@@ -11,7 +11,6 @@ use crate::arguments;
 use crate::event_loop::{Cancelled, EventLoop};
 use crate::local::Local;
 use crate::pubsub::{Shared, event_to_python, subscription};
-use crate::server::Subscriptions;
 
 /// Subscriptions on a connection of their own, for asyncio: ``async for event in subscriber``. Events are as ``Subscriber`` returns
 /// them.
@@ -24,7 +23,11 @@ pub(crate) struct AsyncSubscriber {
 
 impl AsyncSubscriber {
     /// Events come to this event loop, from tasks of `handle`'s runtime.
-    pub(crate) fn new(opened: Subscriptions, event_loop: Py<EventLoop>, handle: Handle) -> Self {
+    pub(crate) fn new(
+        opened: valkey_rdma_client::Subscriber,
+        event_loop: Py<EventLoop>,
+        handle: Handle,
+    ) -> Self {
         Self { shared: Local::new(Shared::new(opened)), event_loop, handle }
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use valkey_rdma_client::cluster::{NodeAddress, Route};
-use valkey_rdma_client::{Client, ClusterClient, Dedicated, Error};
+use valkey_rdma_client::cluster::{Cluster, NodeAddress, Route};
+use valkey_rdma_client::{Client, Dedicated, Error};
 use valkey_rdma_transport::sync::lock;
 
 use crate::reactor::Home;
@@ -22,7 +22,7 @@ pub(crate) enum Purpose {
 /// The server of lanes.
 pub(crate) enum Origin {
     One(Client),
-    Node(ClusterClient, NodeAddress),
+    Node(Cluster, NodeAddress),
 }
 
 impl Origin {

@@ -12,18 +12,18 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
+use valkey_rdma_client::{Error, LostCause, Subscriber as Subscriptions};
 use valkey_rdma_transport::sync::lock;
 
 use crate::arguments;
 use crate::errors::Failure;
 use crate::local::Local;
 use crate::runtime;
-use crate::server::Subscriptions;
 
 /// A subscriber that the calls of one Python object share.
 pub(crate) struct Shared {
     /// `None` once closed.
-    subscriptions: tokio::sync::Mutex<Option<Subscriptions>>,
+    subscriptions: tokio::sync::Mutex<Option<valkey_rdma_client::Subscriber>>,
     /// How many calls other than `next` wait for the lock, which `next` holds until there is an event.
     wanted: watch::Sender<usize>,
     /// Events that a cancelled call had taken. They come first.
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(subscriptions: Subscriptions) -> Arc<Self> {
+    pub(crate) fn new(subscriptions: valkey_rdma_client::Subscriber) -> Arc<Self> {
         Arc::new(Self {
             subscriptions: tokio::sync::Mutex::new(Some(subscriptions)),
             wanted: watch::Sender::default(),
@@ -47,7 +47,11 @@ impl Shared {
         names: Vec<bytes::Bytes>,
     ) -> Result<(), Failure> {
         let subscriptions = self.take_over().await;
-        Ok(subscriptions.as_ref().ok_or(Failure::Closed)?.order(kind, subscribe, names).await?)
+        let subscriptions = subscriptions.as_ref().ok_or(Failure::Closed)?;
+        Ok(match subscribe {
+            true => subscriptions.subscribe(kind, names).await?,
+            false => subscriptions.unsubscribe(kind, names).await?,
+        })
     }
 
     /// The next event. `None`: there was none within the limit.
@@ -69,7 +73,7 @@ impl Shared {
             let subscriptions = subscriptions.as_mut().ok_or(Failure::Closed)?;
             tokio::select! {
                 biased;
-                event = subscriptions.next() => return event?.ok_or(Failure::Closed),
+                event = subscriptions.next() => return Ok(event?),
                 () = self.until_wanted(true) => {}
             }
         }
@@ -82,7 +86,7 @@ impl Shared {
     }
 
     /// Locks the subscriptions, which a waiting call of `next` gives away.
-    async fn take_over(&self) -> tokio::sync::MutexGuard<'_, Option<Subscriptions>> {
+    async fn take_over(&self) -> tokio::sync::MutexGuard<'_, Option<valkey_rdma_client::Subscriber>> {
         let _wanted = Wanted::new(&self.wanted);
         self.subscriptions.lock().await
     }
@@ -130,7 +134,7 @@ pub(crate) struct Subscriber {
 }
 
 impl Subscriber {
-    pub(crate) fn new(subscriptions: Subscriptions, handle: Handle) -> Self {
+    pub(crate) fn new(subscriptions: valkey_rdma_client::Subscriber, handle: Handle) -> Self {
         Self { shared: Local::new(Shared::new(subscriptions)), handle }
     }
 

@@ -9,7 +9,6 @@
 //! connection: the shape of an application.
 
 mod background;
-mod caller;
 mod commands;
 mod connections;
 mod dial;

@@ -11,6 +11,7 @@ use crate::command::Command;
 use crate::config::Config;
 use crate::endpoint::{Endpoint, RdmaPort, Transport, authority};
 use crate::error::{ClusterError, Error};
+use crate::events::ServerEvents;
 use crate::link::Connector;
 use crate::server::Server;
 
@@ -41,7 +42,7 @@ impl fmt::Display for NodeAddress {
 /// The mapping of announced addresses that a program supplies.
 pub(crate) type AddressMap = Arc<dyn Fn(&NodeAddress) -> Option<MappedAddress> + Send + Sync>;
 
-/// Where to connect to a node, according to [`ClusterConfig::address_map`](super::ClusterConfig::address_map).
+/// Where to connect to a node, according to [`Config::address_map`](crate::Config::address_map).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MappedAddress {
@@ -111,7 +112,7 @@ impl PortRules {
         let limit = endpoint.timeout();
         let config = Config::default().reconnect(None).command_timeout(limit);
         let ask = async {
-            let client = Server::start(Connector::new(endpoint, config), None).await?;
+            let client = Server::start(Connector::new(endpoint, config), None, ServerEvents::alone()).await?;
             client.execute(Command::from_args(["INFO", "server"])).await
         };
         let info = timeout(limit, ask).await.map_err(|_| ClusterError::NoRdmaPort {

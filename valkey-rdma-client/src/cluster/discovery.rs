@@ -105,11 +105,10 @@ fn worse(first: Option<Error>, second: Error) -> Error {
 
 async fn ask_one(node: &Arc<Node>, zones: bool) -> Result<Report, Error> {
     let client = node.connected().await?;
-    let mut pipeline = client.pipeline().command(["CLUSTER", "SLOTS"]).command(["CLUSTER", "INFO"]);
-    if zones {
-        pipeline.push(Command::from_args(["CLUSTER", "SHARDS"]));
-    }
-    let replies = pipeline.send().await.inspect_err(|_| node.lost(&client))?;
+    let questions = ["SLOTS", "INFO"].into_iter().chain(zones.then_some("SHARDS"));
+    let questions: Vec<_> = questions.map(|what| Command::from_args(["CLUSTER", what])).collect();
+    let replies =
+        client.run_pipeline(questions.iter().collect()).await.inspect_err(|_| node.lost(&client))?;
     let mut replies = replies.into_iter();
     let slots = match replies.next() {
         Some(Ok(slots)) => slots,

@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::address::{NodeAddress, PortRules};
-use super::events::{ClusterEvent, NodeEventHub};
-use super::redial::Redial;
 use crate::config::{Backoff, Config};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause, LostConnection};
-use crate::link::Connector;
+use crate::events::{ConnectionEvent, EventHub, ServerEvents};
+use crate::link::{Connector, Redialer};
 use crate::runtime::Runtime;
 use crate::server::Server;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// How to connect to nodes.
 pub(super) struct DialSettings {
@@ -26,11 +25,11 @@ pub(super) struct DialSettings {
     /// Without reconnects: a lost connection is replaced by its node.
     pub(super) config: Config,
     pub(super) backoff: Backoff,
-    pub(super) events: NodeEventHub,
+    pub(super) events: Arc<EventHub>,
     /// A warning has said that replicas are not read.
     pub(super) has_told: AtomicBool,
     /// Sent to when a node was connected: attempts to connect to others that wait begin at once.
-    pub(super) reached: watch::Sender<()>,
+    pub(super) server_is_back: watch::Sender<()>,
     pub(super) runtime: Runtime,
 }
 
@@ -66,22 +65,23 @@ pub(super) struct Facts {
     pub(super) port_assumed: bool,
 }
 
-#[derive(Default)]
 struct Dial {
     in_progress: bool,
-    redial: Redial,
+    redialer: Redialer,
     closed: bool,
 }
 
 impl Node {
     pub(super) fn new(address: NodeAddress, settings: Arc<DialSettings>, endpoint: Option<Endpoint>) -> Self {
+        let redialer = Redialer::new(settings.backoff, &settings.config, settings.server_is_back.subscribe());
+        let dial = Dial { in_progress: false, redialer: redialer.on_demand(), closed: false };
         Self {
             name: address.to_string().into(),
             address,
             settings,
             endpoint,
             live: ArcSwapOption::empty(),
-            dial: Mutex::default(),
+            dial: Mutex::new(dial),
             outcome: watch::Sender::new(None),
             passed_over_until: ArcSwapOption::empty(),
             redirects_reads: AtomicBool::new(false),
@@ -128,9 +128,9 @@ impl Node {
         let mut dial = lock(&self.dial);
         let lost = self.live().filter(|live| live.is_same(client)).map(|_| self.live.swap(None));
         if lost.is_some() {
-            dial.redial.lost(self.settings.backoff);
+            dial.redialer.lost();
             // Reads go elsewhere while the next attempt waits.
-            if let Some(moment) = dial.redial.not_before() {
+            if let Some(moment) = dial.redialer.not_before() {
                 self.pass_over_until(Some(moment));
             }
         }
@@ -225,7 +225,8 @@ impl Node {
             (None, Some(since)) => {
                 let silent_for = since.elapsed();
                 warn!(node = %self.name, ?silent_for, "a node leaves commands unanswered");
-                self.settings.events.pass(&ClusterEvent::Silent { node: self.address.clone(), silent_for });
+                let node = &self.address;
+                self.settings.events.pass(|| ConnectionEvent::Silent { node: node.clone(), silent_for });
             }
             (Some(_), None) => {
                 info!(node = %self.name, "no command waits for the silent node any more");
@@ -272,12 +273,11 @@ impl Node {
         if !dial.in_progress && self.live.load().is_none() {
             dial.in_progress = true;
             let attempt = Attempt { node: self.clone(), error: Some(self.ended_error(LostCause::Stopped)) };
-            let DialSettings { backoff, config, .. } = &*self.settings;
-            let not_before = dial.redial.next_attempt(*backoff, config.patience());
-            let may_hurry = dial.redial.may_hurry();
+            // A command waits for it.
+            let pause = dial.redialer.pause(|| true);
             // A runtime that shuts down drops the attempt at once, which takes the lock.
             drop(dial);
-            self.settings.runtime.spawn(attempt.run(not_before, may_hurry));
+            self.settings.runtime.spawn(attempt.run(pause));
         }
         Ok(())
     }
@@ -287,7 +287,8 @@ impl Node {
             Some(endpoint) => endpoint.clone(),
             None => self.settings.rules.endpoint(&self.address).await?,
         };
-        Server::start(Connector::new(endpoint, self.settings.config.clone()), None).await
+        let events = ServerEvents::of_node(&self.settings.events, &self.address);
+        Server::start(Connector::new(endpoint, self.settings.config.clone()), None, events).await
     }
 }
 
@@ -299,38 +300,35 @@ struct Attempt {
 }
 
 impl Attempt {
-    async fn run(mut self, not_before: Option<Instant>, may_hurry: bool) {
+    async fn run(mut self, pause: impl Future<Output = ()>) {
         let node = &self.node;
-        let mut reached = node.settings.reached.subscribe();
-        if let Some(moment) = not_before {
-            tokio::select! {
-                () = sleep_until(moment) => {}
-                // The network is there again, perhaps.
-                _ = reached.changed(), if may_hurry => {}
-            }
-        }
+        pause.await;
+        lock(&node.dial).redialer.begins();
         let connected = node.connect().await;
         let mut dial = lock(&node.dial);
         self.error = match connected {
             Ok(client) if !dial.closed => {
                 debug!(node = %node.name, info = %client.info(), "connected to a node");
-                dial.redial.connected();
+                dial.redialer.connected();
                 node.set_may_read(client.info().may_read_replica);
                 node.pass_over_until(None);
-                let events = &node.settings.events;
-                events.connected(&node.address, &client, || node.live.store(Some(Arc::new(client.clone()))));
-                node.settings.reached.send_replace(());
+                client.announce(|| node.live.store(Some(Arc::new(client.clone()))));
+                node.settings.server_is_back.send_replace(());
                 None
             }
             Ok(_) => Some(node.closed_error()),
             Err(error) => {
                 warn!(node = %node.name, error = %format_args!("{error:#}"), "no connection to a node");
-                dial.redial.failed(node.settings.backoff);
-                node.pass_over_until(dial.redial.not_before());
+                dial.redialer.failed();
+                let attempt = dial.redialer.attempts();
+                node.pass_over_until(dial.redialer.not_before());
                 // It wakes tasks.
                 drop(dial);
-                let failed = ClusterEvent::ConnectFailed { node: node.address.clone(), error: error.clone() };
-                node.settings.events.pass(&failed);
+                let (address, connection) = (&node.address, 0);
+                node.settings.events.pass(|| {
+                    let (node, error) = (Some(address.clone()), error.clone());
+                    ConnectionEvent::ConnectFailed { node, connection, attempt, error }
+                });
                 Some(error)
             }
         };

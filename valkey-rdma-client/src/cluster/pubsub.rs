@@ -1,203 +1,193 @@
-//! [`ClusterSubscriber`]: published messages of a cluster, on connections that move with their slots.
+//! Subscriptions in a cluster: one task for each slot in use, on a connection that moves with its slot.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::future::pending;
+use std::sync::Arc;
 
-use bytes::Bytes;
-use tokio::sync::{mpsc, watch};
+use futures_util::future::BoxFuture;
+use valkey_rdma_resp::ServerError;
 
-mod lane;
-mod standing;
-
-use self::lane::Lane;
-use self::standing::Standing;
 use super::client::Cluster;
-use super::core::CLUSTER;
-use super::core::Core;
+use super::core::{CLUSTER, Core, Place};
+use super::node::Node;
+use super::redirect::Verdict;
 use super::route::slot_of;
-use crate::error::{Error, LostCause, LostConnection};
-use crate::link::Deadline;
-use crate::pubsub::Names;
+use super::tries::{Target, Tries};
+use crate::command::table::Access;
+use crate::config::Config;
+use crate::error::{ClusterError, Error, LostCause, LostConnection};
+use crate::link::{RawConnection, Redialer};
 use crate::pubsub::{
-    DEFAULT_CAPACITY, Event, SlowConsumer, Subscription, SubscriptionRequest, request, unconfirmed,
+    Judgement, Left, Shared, Slots, SlowConsumer, Source, Status, Subscriber, Task, TaskHandle,
 };
-use crate::sync::lock;
-
-/// Subscriptions in a cluster: [`ClusterClient::subscriber`].
-///
-/// ```no_run
-/// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
-/// use valkey_rdma_client::pubsub::{Event, Subscription};
-///
-/// let mut subscriber = cluster.subscriber();
-/// subscriber.subscribe(Subscription::Channel, ["news"]).await?;
-/// subscriber.subscribe(Subscription::Shard, ["orders:7"]).await?;
-/// loop {
-///     match subscriber.next().await? {
-///         Event::Message(message) => println!("{:?}: {:?}", message.channel, message.payload),
-///         Event::Reconnected => println!("messages may be missing"),
-///         _ => {}
-///     }
-/// }
-/// # }
-/// ```
-///
-/// Channels and patterns share one connection, to some primary: the cluster brings it all messages. Shard channels have one
-/// connection for each slot in use, to the primary of the slot. When a connection is lost, its node leaves, or a slot moves,
-/// the subscriptions are restored on another, and [`Event::Reconnected`] reports that messages may be missing. Those that
-/// the server no longer allows are reported by [`Event::Refused`]. A connection closes with its last subscription.
-///
-/// # Slow consumers
-/// Same as [`Subscriber`](crate::Subscriber): each connection has a queue of bounded length, and [`SlowConsumer`] decides what
-/// happens when it is full. The length is a number of events, and not of bytes. Events that the program has not taken also wait in a queue
-/// that all connections share, of the same length. With [`SlowConsumer::Disconnect`], the first connection whose queue is full ends the
-/// subscriber, with [`LostCause::SlowConsumer`].
-///
-/// # End
-/// Dropping it closes its connections.
-#[derive(Debug)]
-pub struct ClusterSubscriber {
-    cluster: Cluster,
-    capacity: usize,
-    slow: SlowConsumer,
-    /// By slot; `None` for channels and patterns.
-    lanes: Mutex<HashMap<Option<u16>, Orders>>,
-    /// Given to new lanes.
-    sender: mpsc::Sender<Event>,
-    events: mpsc::Receiver<Event>,
-    /// Why the subscriber has ended, if it has ended before the client.
-    end: watch::Sender<Option<Error>>,
-}
-
-/// How callers reach a lane.
-#[derive(Clone, Debug)]
-struct Orders {
-    sender: mpsc::Sender<SubscriptionRequest>,
-    standing: Arc<Standing>,
-}
+use crate::stats::Purpose;
 
 impl Cluster {
-    /// Begins subscriptions, with the same login as this client. The first subscription opens the first connection.
-    #[must_use]
-    pub fn subscriber(&self) -> ClusterSubscriber {
-        self.subscriber_with(DEFAULT_CAPACITY, SlowConsumer::default())
-    }
-
-    /// Begins subscriptions with this capacity of each queue, and a policy for when it is full. The capacity is a number of events, at
-    /// least 1, and not of bytes.
-    #[must_use]
-    pub fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> ClusterSubscriber {
-        let (sender, events) = mpsc::channel(capacity.max(1));
-        let (cluster, lanes, end) = (self.clone(), Mutex::default(), watch::Sender::default());
-        ClusterSubscriber { cluster, capacity, slow, lanes, sender, events, end }
+    /// Begins subscriptions. The first one opens the first connection.
+    pub(crate) fn subscriber(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
+        let (shared, events) = Shared::new(CLUSTER.into(), capacity, slow);
+        let slots = ClusterSlots { core: self.core.clone() };
+        let first = slots.start(None, &shared).ok_or_else(|| self.core.closed_error())?;
+        let limit = self.core.config.command_timeout;
+        Ok(Subscriber::new(shared, events, first, Some(Box::new(slots)), limit))
     }
 }
 
-impl ClusterSubscriber {
-    /// Subscribes, and returns when the servers have confirmed.
-    ///
-    /// # Errors
-    /// [`Error::Server`] if a server refuses. [`Error::Cluster`] if nodes redirect it in circles. [`Error::TimedOut`] after the client's command timeout; the subscription is
-    /// still requested then. [`Error::Lost`] if the subscriber has ended.
-    ///
-    /// Without a connection, the call waits for the next one, and fails with the reason as commands do: after
-    /// [`Config::offline_timeout`](crate::Config::offline_timeout) or the command timeout, or at once if a server refuses the login. The
-    /// subscription is not requested then.
-    ///
-    /// # Cancel safety
-    /// Dropping the future does not undo the subscription, once it is sent.
-    pub async fn subscribe(&self, to: Subscription, names: impl Names) -> Result<(), Error> {
-        self.order(to, true, names).await
+/// Starts tasks for slots.
+struct ClusterSlots {
+    core: Arc<Core>,
+}
+
+impl Slots for ClusterSlots {
+    fn slot_of(&self, name: &[u8]) -> u16 {
+        slot_of(name)
     }
 
-    /// Ends subscriptions, and returns when the servers have confirmed.
-    ///
-    /// # Errors
-    /// Same errors as [`subscribe`](Self::subscribe).
-    ///
-    /// # Cancel safety
-    /// Same as [`subscribe`](Self::subscribe).
-    pub async fn unsubscribe(&self, from: Subscription, names: impl Names) -> Result<(), Error> {
-        self.order(from, false, names).await
-    }
-
-    /// The next event.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] at the end: the program was too slow and its policy is [`SlowConsumer::Disconnect`], the cluster client was closed, or
-    /// the runtime that connected it has shut down. Lost connections are events, and not errors.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Result<Event, Error> {
-        let core = &self.cluster.core;
-        let mut end = self.end.subscribe();
-        tokio::select! {
-            // The subscriber ends behind the events that came before.
-            biased;
-            Some(event) = self.events.recv() => Ok(event),
-            () = core.ended() => {
-                let cause = core.end().unwrap_or(LostCause::Closed);
-                Err(LostConnection::without_command(CLUSTER.into(), Arc::new(cause)).into())
+    fn start(&self, slot: Option<u16>, shared: &Arc<Shared>) -> Option<TaskHandle> {
+        if self.core.is_closed() {
+            return None;
+        }
+        let (core, explains, shared) = (self.core.clone(), self.core.clone(), shared.clone());
+        let status = Status::new(CLUSTER.into(), Box::new(move || not_connected(&explains, slot)));
+        let (handle, task) = Task::new(slot, &shared, status.clone(), core.config.offline_timeout)?;
+        self.core.runtime.spawn(async move {
+            let source = Slot { core: &core, slot, status, tries: None, failure: None, place: None };
+            // The task, which is dropped before another branch runs, would say that it was stopped.
+            let end = async {
+                core.ended().await;
+                shared.finish(Arc::new(core.end().unwrap_or(LostCause::Closed)));
+            };
+            tokio::select! {
+                () = task.run(source, None) => {}
+                () = end => {}
             }
-            // The sender lives as long as `self`.
-            _ = end.wait_for(Option::is_some) => Err(self.ended_error()),
-        }
+        });
+        Some(handle)
     }
+}
 
-    async fn order(&self, kind: Subscription, subscribe: bool, names: impl Names) -> Result<(), Error> {
-        let mut by_lane: BTreeMap<Option<u16>, Vec<Bytes>> = BTreeMap::new();
-        for name in names.into_names() {
-            let slot = (kind == Subscription::Shard).then(|| slot_of(&name));
-            by_lane.entry(slot).or_default().push(name);
+/// The node that has a slot, or some primary.
+struct Slot<'a> {
+    core: &'a Arc<Core>,
+    slot: Option<u16>,
+    status: Arc<Status>,
+    /// What is known of redirections and failures, until a server has confirmed the subscriptions.
+    tries: Option<Tries<'a>>,
+    /// The failure that the next try begins with.
+    failure: Option<(Place, Error)>,
+    /// Where the connection is.
+    place: Option<Place>,
+}
+
+impl Slot<'_> {
+    async fn find(&mut self) -> Result<RawConnection, Error> {
+        let core = self.core;
+        let target = self.slot.map_or(Target::Any, |slot| Target::Slot(slot, Access::Write));
+        let new = || Tries::new(core, target, None, "SUBSCRIBE".to_owned()).apart();
+        let tries = self.tries.get_or_insert_with(new);
+        if let Some((place, error)) = self.failure.take() {
+            tries.failed(&place, error, true).await?;
         }
-        let (mut lanes, mut standings) = (Vec::new(), Vec::new());
-        for (slot, names) in by_lane {
-            let Orders { sender, standing } = self.lane(slot);
-            lanes.push((sender, names));
-            standings.push((slot, standing));
-        }
-        let core = &self.cluster.core;
-        let deadline = core.config.node.command_timeout.and_then(Deadline::after);
-        let late = |deadline| match standings.iter().find(|(_, standing)| !standing.is_online()) {
-            Some((slot, standing)) => standing.late(core, *slot, deadline),
-            None => unconfirmed(CLUSTER.into(), deadline),
-        };
-        request(kind, subscribe, lanes, deadline, || self.ended_error(), late).await
-    }
-
-    /// Why nothing can be requested any more.
-    fn ended_error(&self) -> Error {
-        self.end.borrow().clone().unwrap_or_else(|| self.cluster.core.closed_error())
-    }
-
-    /// The lane of a slot, started when it is first needed.
-    fn lane(&self, slot: Option<u16>) -> Orders {
-        let mut lanes = lock(&self.lanes);
-        let start = || {
-            let (sender, orders) = mpsc::channel(16);
-            let core: Arc<Core> = self.cluster.core.clone();
-            let standing = Arc::<Standing>::default();
-            let (events, limits) = (self.sender.clone(), (self.capacity, self.slow));
-            let mut lane = Lane::new(core.clone(), slot, orders, standing.clone(), events.clone(), limits);
-            let end = self.end.clone();
-            self.cluster.core.runtime.spawn(async move {
-                let mut ended = end.subscribe();
-                tokio::select! {
-                    outcome = lane.run() => {
-                        // The lane, with the orders that wait in it, is dropped after this: their callers get this error.
-                        if let Err(error) = outcome {
-                            end.send_if_modified(|end| end.is_none() && end.replace(error).is_none());
-                        }
-                    }
-                    // Another lane was too slow.
-                    _ = ended.wait_for(Option::is_some) => {}
-                    () = core.ended() => {}
-                    () = events.closed() => {}
+        loop {
+            let place = tries.next().await?;
+            match place.client.connect_another(Purpose::Subscriber).await {
+                Ok(raw) => {
+                    self.place = Some(place);
+                    return Ok(raw);
                 }
-            });
-            Orders { sender, standing }
+                Err(error) => {
+                    // Tries go on for long, and callers whose time is up meanwhile learn why.
+                    self.status.failed(error.clone());
+                    tries.failed(&place, error, true).await?;
+                }
+            }
+        }
+    }
+}
+
+impl Source for Slot<'_> {
+    const IS_SLOT: bool = true;
+
+    fn redialer(&self) -> Option<Redialer> {
+        let topology = &self.core.topology;
+        Some(Redialer::new(topology.backoff(), self.config(), topology.server_is_back()))
+    }
+
+    fn config(&self) -> &Config {
+        &self.core.config
+    }
+
+    /// Follows redirections, and waits for the cluster as commands do.
+    async fn connect(&mut self) -> Result<RawConnection, Error> {
+        let found = self.find().await;
+        if found.is_err() {
+            self.core.request_refresh();
+            self.tries = None;
+        }
+        found
+    }
+
+    fn moved(&self, _raw: &RawConnection) -> BoxFuture<'static, ()> {
+        let Some(node) = self.place.as_ref().map(|place| place.node.clone()) else {
+            return Box::pin(pending());
         };
-        lanes.entry(slot).or_insert_with(start).clone()
+        let (core, slot) = (self.core.clone(), self.slot);
+        Box::pin(async move {
+            // Subscribed before the map is looked at.
+            let mut changes = core.topology.changes();
+            while has(&core, slot, &node) {
+                if changes.changed().await.is_err() {
+                    return pending().await;
+                }
+            }
+        })
+    }
+
+    fn judge(&self, refusal: &ServerError) -> Judgement {
+        let Some(place) = &self.place else { return Judgement::Final };
+        match Verdict::of(refusal, place.node.address()) {
+            Verdict::Final => Judgement::Final,
+            Verdict::Moved(..) => Judgement::Elsewhere,
+            Verdict::Ask(_) | Verdict::TryAgain | Verdict::NotReady => Judgement::NotReady,
+        }
+    }
+
+    fn left(&mut self, why: Left) {
+        let is_settled = self.tries.is_none();
+        self.failure = match (self.place.take(), why) {
+            (Some(place), Left::Redirected(reply)) => Some((place, reply.into())),
+            (Some(place), Left::Lost(cause)) if !is_settled => {
+                let lost = LostConnection::new(CLUSTER.into(), cause, false);
+                Some((place, lost.into()))
+            }
+            _ => None,
+        };
+        self.core.request_refresh();
+    }
+
+    fn settled(&mut self) {
+        self.tries = None;
+    }
+}
+
+/// True if the map has the subscriptions of this slot at this node.
+fn has(core: &Core, slot: Option<u16>, node: &Arc<Node>) -> bool {
+    let map = core.topology.map();
+    match slot {
+        Some(slot) => map.is_primary_of(slot, node),
+        None => map.nodes().iter().any(|known| Arc::ptr_eq(known, node)),
+    }
+}
+
+/// Why the node for this slot cannot be connected to, or any primary, as far as is known.
+fn not_connected(core: &Core, slot: Option<u16>) -> Option<Error> {
+    let map = core.topology.map();
+    let last_error = |node: &Arc<Node>| node.last_error();
+    match slot {
+        Some(slot) => match core.choose(&map, slot, Access::Write) {
+            Some(node) => last_error(node),
+            None => Some(ClusterError::Uncovered { slot }.into()),
+        },
+        None if map.shards().is_empty() => Some(ClusterError::NoPrimaries.into()),
+        None => map.shards().iter().find_map(|shard| last_error(&shard.primary)),
     }
 }

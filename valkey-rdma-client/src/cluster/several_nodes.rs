@@ -14,8 +14,8 @@ use super::node::Node;
 use super::route::{Route, slot_of};
 use super::slots_reply::SLOTS;
 use super::tries::{Target, Tries};
-use crate::command::Command;
 use crate::command::table::{Access, Description, Response, find, for_each_key};
+use crate::command::{Command, IntoCommand};
 use crate::error::{ClusterError, Error};
 use crate::link::Deadline;
 
@@ -30,22 +30,22 @@ impl Cluster {
     /// commands [without keys](crate::cluster#commands-without-keys).
     ///
     /// ```no_run
-    /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
-    /// use valkey_rdma_client::Command;
+    /// # async fn example(cluster: valkey_rdma_client::cluster::Cluster) -> Result<(), valkey_rdma_client::Error> {
     /// use valkey_rdma_client::cluster::{NodeAddress, Route};
     ///
     /// let node = Route::Node(NodeAddress::new("10.0.0.1", 6379));
-    /// cluster.execute_on(node, Command::new("BGSAVE")).await?;
+    /// cluster.command_on(node, ["BGSAVE"]).await?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// Same errors as [`command`](Self::command); [`ClusterError::UnknownNode`] if the cluster has no such node.
+    /// Same errors as [`Client::command`](crate::Client::command); [`ClusterError::UnknownNode`] if the cluster has no such node.
     ///
     /// # Cancel safety
-    /// Same as [`command`](Self::command).
-    pub async fn execute_on(&self, route: Route, mut command: Command) -> Result<Value, Error> {
+    /// Same as [`Client::command`](crate::Client::command).
+    pub async fn command_on(&self, route: Route, command: impl IntoCommand) -> Result<Value, Error> {
+        let mut command = command.into_command();
         if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
         }
@@ -54,7 +54,7 @@ impl Cluster {
         if description.is_some_and(|description| description.access == Access::Read) {
             command.set_idempotent();
         }
-        let deadline = self.core.config.node.limit(&command).and_then(Deadline::after);
+        let deadline = self.core.config.limit(&command).and_then(Deadline::after);
         match self.targets(route)? {
             Targets::One(target) => self.with_tries(Box::new(command), target, deadline).await,
             Targets::Several(targets) => self.fan_out(command, targets, response).await,
@@ -101,7 +101,7 @@ impl Cluster {
         if targets.is_empty() {
             return Err(ClusterError::NoPrimaries.into());
         }
-        let deadline = self.core.config.node.limit(&command).and_then(Deadline::after);
+        let deadline = self.core.config.limit(&command).and_then(Deadline::after);
         let mut sent: FuturesUnordered<_> = (0..)
             .zip(targets)
             .map(|(at, target)| {
@@ -152,7 +152,7 @@ impl Cluster {
         description: &Description<'_>,
     ) -> Result<Value, Error> {
         let parts = split(&command, description)?;
-        let limit = self.core.config.node.limit(&command);
+        let limit = self.core.config.limit(&command);
         let count = parts.iter().map(|part| part.places.len()).sum();
         let access = description.access;
         let (places, sent): (Vec<_>, Vec<_>) = parts

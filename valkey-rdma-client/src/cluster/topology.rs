@@ -9,13 +9,13 @@ use tracing::{debug, info, warn};
 
 use super::address::NodeAddress;
 use super::discovery::Report;
-use super::events::{ClusterEvent, NodeEventHub};
 use super::node::{DialSettings, Facts, Node};
 use super::slot_map::{Shard, SlotMap};
 use super::slots_reply::View;
 use crate::config::Backoff;
+use crate::events::{ConnectionEvent, EventHub};
 use crate::server::Server;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// The map and the nodes. Reading the map takes no lock; replacing it holds one, but never across an `await`.
 pub(super) struct Topology {
@@ -54,14 +54,8 @@ impl Topology {
         }
     }
 
-    /// The database that all connections select.
-    #[cfg(feature = "redis")]
-    pub(super) fn database(&self) -> u32 {
-        self.settings.rules.template.database()
-    }
-
     /// Where connections to nodes are reported.
-    pub(super) fn events(&self) -> &NodeEventHub {
+    pub(super) fn events(&self) -> &EventHub {
         &self.settings.events
     }
 
@@ -71,8 +65,8 @@ impl Topology {
     }
 
     /// Is sent to when a node was connected.
-    pub(super) fn reached(&self) -> watch::Receiver<()> {
-        self.settings.reached.subscribe()
+    pub(super) fn server_is_back(&self) -> watch::Receiver<()> {
+        self.settings.server_is_back.subscribe()
     }
 
     /// The current map. The guard must not be kept across an `await`.
@@ -190,7 +184,7 @@ impl Topology {
         let (before, now) = (primaries(before), primaries(&self.map.load()));
         if before != now && !before.is_empty() {
             // Unlocked: a report of a node's event looks at what is known.
-            self.settings.events.pass(&ClusterEvent::PrimariesChanged { primaries: now });
+            self.settings.events.pass(|| ConnectionEvent::PrimariesChanged { primaries: now.clone() });
         }
     }
 
@@ -270,9 +264,9 @@ mod tests {
             rules: PortRules { template: "valkey://seed:1".parse().expect("a URL"), map: None },
             config: Config::default(),
             backoff: Default::default(),
-            events: NodeEventHub::new(),
+            events: EventHub::new(),
             has_told: Default::default(),
-            reached: watch::Sender::default(),
+            server_is_back: watch::Sender::default(),
             runtime: Runtime::here(),
         };
         Topology::new(Arc::new(settings), Vec::new(), None)

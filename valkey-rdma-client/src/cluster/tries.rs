@@ -14,7 +14,7 @@ use super::slot_map::SlotMap;
 use crate::command::table::Access;
 use crate::error::{ClusterError, Error, Fate, LostConnection, TimedOut};
 use crate::link::Deadline;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// What a command has to reach.
 #[derive(Clone)]
@@ -238,7 +238,7 @@ impl<'a> Tries<'a> {
                 self.primary_only |= self.reads_replicas();
                 if may_have_run {
                     self.losses += 1;
-                    if self.losses > self.core.config.node.retries {
+                    if self.losses > self.core.config.retries {
                         return Err(error);
                     }
                     self.may_have_run = Some(error);
@@ -291,11 +291,11 @@ impl<'a> Tries<'a> {
     /// True if it was sent to a replica, perhaps.
     fn reads_replicas(&self) -> bool {
         let reads = matches!(self.target, Target::Slot(_, Access::Read));
-        reads && !self.primary_only && self.core.config.read_from.uses_replicas()
+        reads && !self.primary_only && self.core.config.cluster.read_from.uses_replicas()
     }
 
     fn count_redirect(&mut self, error: &Error) -> Result<(), Error> {
-        if self.redirects == self.core.config.max_redirects {
+        if self.redirects == self.core.config.cluster.max_redirects {
             return Err(self.redirected(error.clone()));
         }
         self.redirects += 1;
@@ -379,7 +379,7 @@ impl<'a> Tries<'a> {
     /// Until when it may wait for the cluster: by its deadline, and not longer than commands wait while disconnected.
     fn patience(&mut self) -> Option<Instant> {
         let since = *self.since.get_or_insert_with(Instant::now);
-        let offline = self.core.config.node.offline_timeout.and_then(|limit| since.checked_add(limit));
+        let offline = self.core.config.offline_timeout.and_then(|limit| since.checked_add(limit));
         self.deadline.map(|deadline| deadline.at).into_iter().chain(offline).min()
     }
 

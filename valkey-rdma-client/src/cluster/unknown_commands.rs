@@ -13,7 +13,7 @@ use super::tries::Target;
 use crate::command::Command;
 use crate::error::Error;
 use crate::link::Deadline;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// The most names kept.
 const MOST_NAMES: usize = 4096;
@@ -35,7 +35,7 @@ impl Described {
 impl Cluster {
     /// Routes a command as a server describes it.
     pub(super) async fn execute_unknown(&self, command: Command) -> Result<Value, Error> {
-        let deadline = self.core.config.node.limit(&command).and_then(Deadline::after);
+        let deadline = self.core.config.limit(&command).and_then(Deadline::after);
         match self.describe(&command, deadline).await? {
             Some(learned) => {
                 let description = learned.describe(command.words().nth(1));
@@ -76,7 +76,7 @@ impl Cluster {
             Ok(reply) => reply.as_slice().and_then(|entries| Learned::read(entries.first()?)).map(Arc::new),
             // The user may not be allowed to ask.
             Err(Error::Server(_)) => {
-                let reason = "its keys are unknown; name the node with ClusterClient::execute_on";
+                let reason = "its keys are unknown; name the node with Cluster::command_on";
                 return Err(no_route(command, reason).into());
             }
             Err(error) => return Err(error),

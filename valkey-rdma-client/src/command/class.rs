@@ -266,4 +266,4 @@ pub(super) const WAITS: &str =
 pub(super) const KILLS: &str =
     "it would wait behind the script that it is to end; send it alone, with Client::command";
 pub(super) const MULTI_OUTSIDE_PIPELINE: &str = "commands of other tasks would get into the transaction; \
-    use Client::transaction or ClusterClient::transaction, or MULTI to EXEC in one pipeline of a Client";
+    use Client::transaction, or MULTI to EXEC in one pipeline to one server";

@@ -37,8 +37,8 @@ pub enum EndpointError {
     MissingHost,
     /// A URL with a list of hosts.
     #[error(
-        "the URL names several hosts: give Cluster a list of URLs, or use Sentinels, as in \
-         valkey+sentinel://host:26379,host:26379/service"
+        "the URL names several hosts: those of a cluster need +cluster behind the scheme, as in valkey+cluster://host:6379,host:6379, \
+         and Sentinels +sentinel, as in valkey+sentinel://host:26379,host:26379/service"
     )]
     SeveralHosts,
     /// A Sentinel URL without the name of a service.
@@ -47,6 +47,9 @@ pub enum EndpointError {
     /// A Sentinel URL where one server's address is needed.
     #[error("Sentinels cannot be used here: give the address of a server, such as rdma://host:port")]
     SentinelHere,
+    /// A cluster where one server's address is needed.
+    #[error("a cluster cannot be used here: give the address of a server, such as rdma://host:port")]
+    ClusterHere,
     /// Port 0.
     #[error("port 0 cannot be connected to: use 1 to 65535")]
     PortZero,
@@ -126,7 +129,7 @@ fn instead_of(scheme: &str) -> &'static str {
             ", with +sentinel behind it: valkey+sentinel://host:26379/service"
         }
         _ if scheme.ends_with("+cluster") || scheme.ends_with("-cluster") => {
-            "; for a cluster, give Cluster a list of such URLs"
+            ", with +cluster behind it: valkey+cluster://host:6379,host:6379"
         }
         _ => "",
     }

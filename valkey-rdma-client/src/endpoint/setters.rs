@@ -148,14 +148,19 @@ impl Endpoint {
         tcp
     }
 
-    /// Refuses Sentinels, where the address must be that of a server.
+    /// Refuses Sentinels and clusters, where the address must be that of a server.
     pub(crate) fn check_direct(&self) -> Result<(), EndpointError> {
-        if self.sentinels.is_some() { Err(EndpointError::SentinelHere) } else { Ok(()) }
+        match (&self.sentinels, &self.other_seeds) {
+            (Some(_), _) => Err(EndpointError::SentinelHere),
+            (None, Some(_)) => Err(EndpointError::ClusterHere),
+            (None, None) => Ok(()),
+        }
     }
 
-    /// Refuses what only makes sense for a cluster.
+    /// Refuses a cluster, and what only makes sense for one, where one server is needed.
     pub(crate) fn check_single(&self) -> Result<(), EndpointError> {
         match self.rdma_port {
+            _ if self.is_cluster() => Err(EndpointError::ClusterHere),
             RdmaPort::Same => Ok(()),
             _ if self.sentinels.is_some() => Ok(()),
             _ => Err(EndpointError::OnlyForClusters { option: "rdma_port" }),
@@ -165,10 +170,18 @@ impl Endpoint {
     /// Refuses what the setters accept and no URL can say.
     pub(crate) fn check(&self) -> Result<(), EndpointError> {
         match &self.sentinels {
+            Some(_) if self.is_cluster() => return Err(EndpointError::SentinelHere),
             Some(sentinels) => sentinels.check()?,
-            None if self.host.is_empty() => return Err(EndpointError::MissingHost),
-            None if self.port == 0 => return Err(EndpointError::PortZero),
-            None => {}
+            None => {
+                let others = self.other_seeds.iter().flatten().map(|(host, port)| (host, *port));
+                for (host, port) in others.chain([(&self.host, self.port)]) {
+                    match (host.is_empty(), port) {
+                        (true, _) => return Err(EndpointError::MissingHost),
+                        (false, 0) => return Err(EndpointError::PortZero),
+                        _ => {}
+                    }
+                }
+            }
         }
         let mut read_back = self.clone();
         self.options().try_for_each(|(name, value)| read_back.set_option(name, &value))

@@ -33,6 +33,7 @@ impl FromStr for Endpoint {
         match servers {
             Servers::One => parse_one(transport, rest),
             Servers::BehindSentinels => parse_behind_sentinels(transport, rest),
+            Servers::OfCluster => parse_cluster(transport, rest),
         }
     }
 }
@@ -42,6 +43,8 @@ enum Servers {
     One,
     /// `+sentinel`.
     BehindSentinels,
+    /// `+cluster`.
+    OfCluster,
 }
 
 impl Servers {
@@ -49,6 +52,7 @@ impl Servers {
     fn named_by(scheme: &str) -> (&str, Self) {
         match scheme.rsplit_once('+') {
             Some((plain, kind)) if kind.eq_ignore_ascii_case("sentinel") => (plain, Self::BehindSentinels),
+            Some((plain, kind)) if kind.eq_ignore_ascii_case("cluster") => (plain, Self::OfCluster),
             _ => (scheme, Self::One),
         }
     }
@@ -78,12 +82,7 @@ fn parse_behind_sentinels(transport: Transport, rest: &str) -> Result<Endpoint, 
     if service.is_empty() {
         return Err(EndpointError::MissingService);
     }
-    let addresses = hosts.split(',').map(|address| {
-        let (address, zone) = without_zone(address);
-        let url = syntax(&address)?;
-        Ok((host(&url, &zone)?, port(&url, Sentinels::DEFAULT_PORT)?))
-    });
-    let sentinels = Sentinels::new(service, addresses.collect::<Result<Vec<_>, _>>()?);
+    let sentinels = Sentinels::new(service, addresses(hosts, Sentinels::DEFAULT_PORT)?);
     let mut endpoint = Endpoint::new(transport, "", Endpoint::DEFAULT_PORT).with_sentinels(sentinels);
     let at = if login.is_empty() { "" } else { "@" };
     // The login, database and options stand as in the URL of one server.
@@ -93,6 +92,28 @@ fn parse_behind_sentinels(transport: Transport, rest: &str) -> Result<Endpoint, 
     }
     endpoint.check()?;
     Ok(endpoint)
+}
+
+/// The endpoint of a cluster, of which the URL names some nodes.
+fn parse_cluster(transport: Transport, rest: &str) -> Result<Endpoint, EndpointError> {
+    let (login, hosts, tail) = parts(rest);
+    let mut nodes = addresses(hosts, Endpoint::DEFAULT_PORT)?.into_iter();
+    let (host, port) = nodes.next().ok_or(EndpointError::MissingHost)?;
+    let mut endpoint = Endpoint::new(transport, host, port).with_cluster(nodes);
+    let at = if login.is_empty() { "" } else { "@" };
+    endpoint.read_settings(login, &syntax(&format!("{login}{at}node{tail}"))?)?;
+    endpoint.check()?;
+    Ok(endpoint)
+}
+
+/// The addresses of a list, with commas between them.
+fn addresses(hosts: &str, default_port: u16) -> Result<Vec<(String, u16)>, EndpointError> {
+    let address = |text| {
+        let (text, zone) = without_zone(text);
+        let url = syntax(&text)?;
+        Ok((host(&url, &zone)?, port(&url, default_port)?))
+    };
+    hosts.split(',').map(address).collect()
 }
 
 /// Login, hosts, and what follows them from the first `/` or `?` on.
@@ -176,11 +197,14 @@ impl Endpoint {
         };
         let place = match &self.sentinels {
             Some(sentinels) => {
-                let addresses = sentinels.addresses.iter().map(|(host, port)| authority_in_url(host, *port));
-                let addresses = addresses.collect::<Vec<_>>().join(",");
-                format!("{addresses}/{}", percent_encode(sentinels.service()))
+                let addresses = authorities_in_url(&sentinels.addresses);
+                format!("{}/{}", addresses.join(","), percent_encode(sentinels.service()))
             }
-            None => authority_in_url(&self.host, self.port),
+            None => {
+                let mut nodes = vec![authority_in_url(&self.host, self.port)];
+                nodes.extend(self.other_seeds.iter().flat_map(|others| authorities_in_url(others)));
+                nodes.join(",")
+            }
         };
         let mut url = format!("{}://{login}{place}", self.scheme());
         if self.database != 0 {
@@ -200,8 +224,12 @@ impl Endpoint {
             Transport::Emulated => "emulated",
             Transport::Tcp => "valkey",
         };
-        let sentinel = if self.sentinels.is_some() { "+sentinel" } else { "" };
-        format!("{transport}{sentinel}")
+        let servers = match (&self.sentinels, &self.other_seeds) {
+            (Some(_), _) => "+sentinel",
+            (None, Some(_)) => "+cluster",
+            (None, None) => "",
+        };
+        format!("{transport}{servers}")
     }
 }
 
@@ -215,6 +243,9 @@ impl fmt::Display for Endpoint {
         match &self.sentinels {
             Some(sentinels) => write!(f, "{sentinels}/{}", sentinels.service())?,
             None => write!(f, "{}", self.authority())?,
+        }
+        for (host, port) in self.other_seeds.iter().flatten() {
+            write!(f, ",{}", authority(host, *port))?;
         }
         if self.database != 0 {
             write!(f, "/{}", self.database)?;
@@ -289,6 +320,10 @@ fn authority_in_url(host: &str, port: u16) -> String {
         Some(_) => format!("{}:{port}", address::to_url(host)),
         None => format!("{}:{port}", percent_encode(host)),
     }
+}
+
+fn authorities_in_url(addresses: &[(String, u16)]) -> Vec<String> {
+    addresses.iter().map(|(host, port)| authority_in_url(host, *port)).collect()
 }
 
 /// The form of a host that its URL has too: an IPv6 address without brackets, in its shortest form. Names are unchanged.

@@ -22,7 +22,9 @@ pub enum ClusterError {
         other: String,
     },
     /// The server runs without cluster mode.
-    #[error("{peer} is not part of a cluster ({error}): use Server for a single server")]
+    #[error(
+        "{peer} is not part of a cluster ({error}): give the URL of a single server alone, without +cluster and not in a list"
+    )]
     NotACluster {
         /// `host:port` of the server.
         peer: Arc<str>,
@@ -119,7 +121,7 @@ pub enum ClusterError {
         first: Box<Error>,
     },
     /// The node is not part of the cluster.
-    #[error("{address} is not a node of this cluster; see ClusterClient::status")]
+    #[error("{address} is not a node of this cluster; see Cluster::status")]
     UnknownNode {
         /// The address that was asked for.
         address: String,

@@ -285,7 +285,7 @@ fn hint(error: &ServerError) -> &'static str {
         _ if error.to_string().to_ascii_lowercase().contains("unsupported command") => {
             "a proxy that does not know it: use protocol=resp2"
         }
-        _ if error.message.starts_with("Server names") => "give Config::name a name without blanks",
+        _ if error.message.starts_with("Client names") => "give Config::name a name without blanks",
         _ if error.message.contains("SELECT is not allowed in cluster mode") => {
             "a cluster has one database: leave the number out of the URL"
         }

@@ -14,7 +14,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use super::device_connects::DeviceConnects;
-use super::locator::Locator;
 use super::raw::RawConnection;
 use super::registry::ConnectionRegistry;
 use super::tcp;
@@ -25,6 +24,10 @@ use crate::stats::{ConnectionInfo, Purpose};
 use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::{AnyStream, DeviceKind, Duplex, Stream, TransportError, address};
 
+mod find_server;
+
+pub(crate) use self::find_server::{Finding, Locator, Whereabouts};
+
 /// Opens connections to one server, all with the same settings.
 pub(crate) struct Connector {
     pub(crate) endpoint: Endpoint,
@@ -33,7 +36,7 @@ pub(crate) struct Connector {
     source: Source,
     pub(super) device_connects: DeviceConnects,
     /// Sent to when a connection was made: all that wait for the server try at once.
-    pub(crate) reached: watch::Sender<()>,
+    pub(crate) server_is_back: watch::Sender<()>,
     /// Connectors to the addresses that a [`Locator`] has found: those in use, those with outstanding connects, and the last one.
     pub(super) by_address: Mutex<HashMap<String, Arc<Connector>>>,
 }
@@ -60,7 +63,7 @@ impl Connector {
             registry: Arc::default(),
             source: Source::Endpoint,
             device_connects: DeviceConnects::default(),
-            reached: watch::Sender::default(),
+            server_is_back: watch::Sender::default(),
             by_address: Mutex::default(),
         }
     }
@@ -94,11 +97,11 @@ impl Connector {
     /// Connects and logs in, within the endpoint's timeout.
     pub(crate) async fn connect(&self, purpose: Purpose) -> Result<RawConnection, ConnectError> {
         let raw = self.connect_quietly(purpose).await?;
-        self.reached.send_replace(());
+        self.server_is_back.send_replace(());
         Ok(raw)
     }
 
-    /// As [`connect`](Self::connect), without telling those that wait for the server.
+    /// As [`connect`](Self::connect), without waking those that wait for the server.
     pub(super) async fn connect_quietly(&self, purpose: Purpose) -> Result<RawConnection, ConnectError> {
         let mut raw = self.reach(Login::For(purpose)).await?;
         raw.registration = Some(self.registry.register(raw.info.clone(), raw.monitor.clone(), purpose));

@@ -19,7 +19,7 @@ use tokio::task::{self, JoinSet};
 use tokio::time::sleep;
 use valkey_rdma_transport::{Config, DeviceKind, Stream, TransportError};
 
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// The most outstanding connects to one address.
 const MAX_OUTSTANDING: usize = 3;

@@ -11,11 +11,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use valkey_rdma_transport::sync::{Mutex, lock};
 
-use super::located::Whereabouts;
+use super::connect::Whereabouts;
 use crate::error::LostCause;
 use crate::runtime::Runtime;
-use crate::sync::{Mutex, lock};
 
 /// What asking a server has found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,66 +1,60 @@
 //! [`ConnectionTask`]: drives the current connection, then makes the next one. [`DriverSlot`]: its driver, shared with callers.
 //!
 //! A caller that finds nothing in flight sends its request directly: the connection task, perhaps on another thread, is
-//! not woken. The [queue](super::submit) decides which caller that is.
+//! not woken. The [queue](super::queue) decides which caller that is.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
-use std::time::Duration;
 
 use tokio::task::coop::unconstrained;
-use tokio::time::{Instant, sleep};
 use tracing::{Instrument, debug, debug_span, info, warn};
 
 use super::driver::Driver;
+use super::queue::SubmitQueue;
 use super::request::Request;
-use super::state::MultiplexerState;
-use super::submit::SubmitQueue;
-use crate::config::{Backoff, STABLE_AFTER};
+use super::shared::MultiplexerState;
 use crate::error::{Chain, LostCause};
-use crate::link::{Connector, LONGEST_WAIT_FOR_DATA, RawConnection};
+use crate::link::{Connector, RawConnection, Redialer};
 use crate::stats::Purpose;
-use crate::sync::{Mutex, lock};
-
-/// When and how to reconnect.
-#[derive(Clone)]
-pub(crate) struct ReconnectPolicy {
-    pub(crate) connector: Arc<Connector>,
-    pub(crate) backoff: Backoff,
-}
+use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// The task behind a [`Multiplexer`](super::Multiplexer).
 pub(super) struct ConnectionTask {
     pub(super) queue: Arc<SubmitQueue<Request>>,
     pub(super) slot: Arc<DriverSlot>,
     pub(super) state: Arc<MultiplexerState>,
-    pub(super) policy: Option<ReconnectPolicy>,
+    /// Makes the next connections. `None`: a lost connection stays lost.
+    pub(super) connector: Option<Arc<Connector>>,
 }
 
 impl ConnectionTask {
     pub(super) async fn run(self, mut raw: RawConnection) {
-        let retries = self.policy.as_ref().map(|policy| policy.connector.config.retries);
-        let mut attempt = 0;
+        let connector = self.connector.clone();
+        let retries = connector.as_ref().map(|connector| connector.config.retries);
+        let mut redialer = connector.as_deref().and_then(Redialer::of);
+        redialer.iter_mut().for_each(Redialer::connected);
         loop {
             let span = debug_span!("connection", peer = %self.state.peer, transport = %raw.info.transport);
-            let born = Instant::now();
-            let moved = self.policy.as_ref().and_then(|policy| policy.connector.moved(&raw));
+            let moved = connector.as_ref().and_then(|connector| connector.moved(&raw));
             let driver = Driver::new(raw, self.queue.clone(), self.state.clone(), retries);
             let drive = self.slot.drive(driver).instrument(span);
             let cause = match moved {
                 None => drive.await,
                 Some(moved) => self.drive_until(drive, moved).await,
             };
-            let policy = match &self.policy {
-                Some(policy) if !matches!(*cause, LostCause::Closed) => policy.clone(),
-                _ => return self.end(cause),
+            let (Some(connector), Some(redialer)) = (&connector, &mut redialer) else {
+                return self.end(cause);
             };
+            match *cause {
+                LostCause::Closed => return self.end(cause),
+                LostCause::Moved => redialer.moved(),
+                _ => redialer.lost(),
+            }
             self.state.disconnected(&cause);
             warn!(peer = %self.state.peer, cause = %Chain(&*cause), "connection lost");
-            // A server that ends each connection at once gets growing waits too.
-            attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
-            match self.reconnect(&policy, &cause, attempt).await {
+            match self.reconnect(connector, redialer, &cause).await {
                 Some(next) => raw = next,
                 None => return self.end(Arc::new(LostCause::Closed)),
             }
@@ -87,29 +81,16 @@ impl ConnectionTask {
     /// Tries until a connection is made. `None`: no connection is needed any more.
     async fn reconnect(
         &self,
-        policy: &ReconnectPolicy,
+        connector: &Connector,
+        redialer: &mut Redialer,
         cause: &Arc<LostCause>,
-        first: u32,
     ) -> Option<RawConnection> {
         let why = |request: &Request| self.state.not_restored(cause, request.may_have_run);
-        let offline_timeout = policy.connector.config.offline_timeout;
-        let mut reached = policy.connector.reached.subscribe();
-        // Not behind a server that ends connections as soon as they are made: they would drive each other.
-        let is_first_outage = first <= 1;
-        let mut loading = None;
-        for attempt in first.. {
-            let offline = self.queue.wait_offline(offline_timeout, why);
-            let wait = policy.backoff.wait(attempt);
-            let wait = if loading.is_some() { wait.min(LONGEST_WAIT_FOR_DATA) } else { wait };
-            tokio::select! {
-                () = offline => return None,
-                () = self.pause(wait, policy) => {}
-                // The server is there.
-                _ = reached.changed(), if is_first_outage => {}
-            }
-            let offline = self.queue.wait_offline(offline_timeout, why);
+        for attempt in 1.. {
+            let offline = self.queue.wait_offline(connector.config.offline_timeout, why);
+            let next = redialer.next_loaded(|| self.queue.has_waiting(), connector, Purpose::Shared);
             let connected = tokio::select! {
-                connected = policy.connector.connect_loaded(Purpose::Shared, &mut loading) => connected,
+                connected = next => connected,
                 () = offline => return None,
             };
             match connected {
@@ -117,7 +98,7 @@ impl ConnectionTask {
                 Err(error) => {
                     debug!(error = %format_args!("{error:#}"), attempt, "not connected");
                     let refuses_login = error.refuses_login();
-                    self.state.reconnect_failed(attempt - first + 1, error);
+                    self.state.reconnect_failed(attempt, error);
                     if refuses_login {
                         // The server is there, and commands that wait longer would not run either.
                         self.queue.fail_waiting(why);
@@ -128,27 +109,12 @@ impl ConnectionTask {
         None
     }
 
-    /// Waits before an attempt: less while a request waits that would fail before the attempt.
-    async fn pause(&self, mut wait: Duration, policy: &ReconnectPolicy) {
-        if let Some(patience) = policy.connector.config.patience() {
-            let step = policy.backoff.step(patience);
-            while wait > step {
-                sleep(step).await;
-                wait -= step;
-                if self.queue.has_waiting() {
-                    return;
-                }
-            }
-        }
-        sleep(wait).await;
-    }
-
     /// Ends the multiplexer for good and fails every waiting request. The first cause stands.
     fn end(&self, cause: Arc<LostCause>) {
         let cause = self.state.end(cause);
-        if let Some(policy) = &self.policy {
+        if let Some(connector) = &self.connector {
             // A call that waits for the server finds out that this does not.
-            policy.connector.reached.send_replace(());
+            connector.server_is_back.send_replace(());
         }
         self.queue.fail_and_finish(|request| self.state.lost_error(&cause, request.may_have_run));
     }

@@ -1,159 +1,114 @@
-//! A subscriber without a connection: it makes the next one, and changes of subscriptions wait for it with a time limit.
+//! A task without a connection: it makes the next one, and changes of subscriptions wait for it with a time limit.
 
-use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use super::outage::Outage;
-use super::request::SubscriptionRequest;
-use super::silence::SilenceCheck;
-use super::task::{MAX_PENDING, Pending, Task};
-use crate::config::Backoff;
-use crate::error::{Error, LostCause, LostConnection};
-use crate::link::Registration;
-use crate::stats::Purpose;
-
-impl Pending {
-    /// When it fails if there is still no connection.
-    fn due(&self) -> Option<Instant> {
-        self.offline_deadline.into_iter().chain(self.deadline.map(|deadline| deadline.at)).min()
-    }
-
-    fn is_late(&self) -> bool {
-        self.due().is_some_and(|due| due <= Instant::now())
-    }
-}
+use super::changes::Pending;
+use super::shared::SubscriptionRequest;
+use super::task::{Source, Stop, Task};
+use crate::error::{ClusterError, Error, LostCause, LostConnection};
+use crate::link::{Deadline, RawConnection, Redialer, Registration};
 
 impl Task {
     /// Notes that the connection is lost. Changes that were sent on it wait for the next one.
-    pub(super) fn disconnected(&mut self, cause: &Arc<LostCause>) {
-        self.shared.disconnected(LostConnection::without_command(self.shared.peer.clone(), cause.clone()));
+    pub(super) fn disconnected(&mut self, mut raw: RawConnection, cause: &Arc<LostCause>, is_slot: bool) {
+        // That another server has a slot is no reason why the next connection is not made.
+        let is_reason = !matches!(**cause, LostCause::Moved);
+        let why = LostConnection::without_command(self.shared.peer.clone(), cause.clone());
+        self.status.disconnected(is_reason.then(|| why.into()));
         self.outage = Some(Outage::new());
-        self.lost = self.raw.abandon();
+        // The next connection of a slot may be to another node.
+        self.lost = raw.abandon().filter(|_| !is_slot);
         self.lost.iter().for_each(Registration::set_reconnecting);
-        self.resubscribing = 0;
-        self.pending.retain(|pending| pending.done.is_some());
-        let offline_deadline = self.offline_deadline();
-        for pending in &mut self.pending {
-            // Without a caller that could repeat it, it stays requested.
-            let is_awaited = pending.done.as_ref().is_some_and(|done| !done.is_closed());
-            pending.offline_deadline = offline_deadline.filter(|_| is_awaited);
-            pending.deadline = pending.deadline.filter(|_| is_awaited);
-        }
+        self.changes.disconnected(self.offline_deadline());
     }
 
-    /// Returns `false` if reconnecting is disabled or the subscriber was dropped.
-    pub(super) async fn reconnect(&mut self, first: u32) -> bool {
-        let connector = self.connector.clone();
-        let Some(backoff) = connector.config.reconnect else { return false };
-        let mut reached = connector.reached.subscribe();
-        // As the shared connection does: servers that end connections as soon as they are made are not hurried.
-        let is_first_outage = first <= 1;
-        for attempt in first.. {
-            let news = is_first_outage.then_some(&mut reached);
-            if self.pause(backoff, backoff.wait(attempt), news).await.is_none() {
-                return false;
+    /// Waits for a subscription, without a connection. `None`: the subscriber was dropped.
+    pub(super) async fn rest(&mut self) -> Option<()> {
+        self.changes.settle_all();
+        self.status.rests();
+        self.outage = Some(Outage::new());
+        while self.changes.wants_nothing() {
+            tokio::select! {
+                order = self.orders.recv() => match order? {
+                    order if order.subscribe => self.wait(order),
+                    // The caller may have gone away.
+                    order => drop(order.done.send(Ok(()))),
+                },
+                () = self.outbox.flush_until_dropped() => return None,
             }
-            // A server that reads its data takes subscriptions meanwhile.
-            let Some(connected) = self.wait_offline(connector.connect(Purpose::Subscriber)).await else {
-                return false;
-            };
-            match connected {
+        }
+        Some(())
+    }
+
+    /// Makes the next connection.
+    ///
+    /// # Errors
+    /// [`Stop::Idle`] if there is no subscription to connect for, [`Stop::Gone`] if the subscriber was dropped.
+    pub(super) async fn connect<S: Source>(
+        &mut self,
+        source: &mut S,
+        redialer: &mut Redialer,
+    ) -> Result<RawConnection, Stop> {
+        loop {
+            let is_awaited = self.is_awaited.clone();
+            let next = redialer.next(|| is_awaited.load(Ordering::Relaxed), source.connect());
+            match self.wait_offline(next, S::IS_SLOT).await? {
                 Ok(raw) => {
-                    if let Some(why) = self.shared.connected(&raw) {
-                        // Their callers may have been given the reason already.
-                        self.fail(Pending::is_late, &why);
-                        if let Some(outage) = &mut self.outage {
-                            outage.ended(why);
-                        }
-                    }
+                    // Callers whose time is up may have been given the reason already.
+                    let why = self.status.not_connected(self.offline_timeout.unwrap_or_default());
+                    self.changes.fail(Pending::is_late, |_| why.clone());
+                    self.outage.iter_mut().for_each(|outage| outage.ended(why.clone()));
+                    self.status.connected(&raw);
                     self.lost = None;
-                    self.silence = SilenceCheck::new(&raw, &connector.config);
-                    self.raw = raw;
-                    return true;
+                    return Ok(raw);
                 }
                 Err(error) => {
                     let text = format!("{error:#}");
                     if self.outage.as_mut().is_some_and(|outage| outage.warns(&text)) {
-                        warn!(peer = %self.shared.peer, error = %text, "subscriptions not restored yet");
+                        warn!(peer = %self.shared.peer, slot = self.slot, error = %text, "subscriptions not restored yet");
                     } else {
-                        debug!(error = %text, attempt, "not connected");
+                        debug!(error = %text, "not connected");
                     }
-                    let refuses_login = error.refuses_login();
-                    let why = Error::from(error);
-                    self.shared.disconnected(why.clone());
-                    if refuses_login {
+                    self.status.failed(error.clone());
+                    if is_final(&error) {
                         // The server is there, and a longer wait would not help.
-                        self.fail(|pending| pending.due().is_some(), &why);
+                        let waits = |pending: &Pending| pending.is_awaited() || pending.due().is_some();
+                        self.changes.fail(waits, |_| error.clone());
                     }
                 }
             }
         }
-        false
     }
 
-    /// Waits before an attempt: less while a change waits that would fail before the attempt, or once the server was `reached`. `None`: the
-    /// subscriber was dropped.
-    async fn pause(
-        &mut self,
-        backoff: Backoff,
-        mut wait: Duration,
-        mut reached: Option<&mut watch::Receiver<()>>,
-    ) -> Option<()> {
-        let patience = self.connector.config.patience();
-        let step = patience.map_or(Duration::MAX, |patience| backoff.step(patience));
-        loop {
-            let part = wait.min(step);
-            let news = async {
-                match &mut reached {
-                    Some(reached) => drop(reached.changed().await),
-                    None => pending().await,
-                }
-            };
-            let is_reached = async {
-                tokio::select! {
-                    () = sleep(part) => false,
-                    // The server is there.
-                    () = news => true,
-                }
-            };
-            let is_reached = self.wait_offline(is_reached).await?;
-            wait -= part;
-            if is_reached || wait.is_zero() || self.pending.iter().any(|pending| pending.due().is_some()) {
-                return Some(());
-            }
-        }
-    }
-
-    /// Waits for `work`, takes requests meanwhile, and fails those that have waited too long. `None`: the subscriber was dropped.
-    async fn wait_offline<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+    /// Waits for `work`, takes requests meanwhile, and fails those that have waited too long.
+    async fn wait_offline<T>(&mut self, work: impl Future<Output = T>, is_slot: bool) -> Result<T, Stop> {
         let mut work = pin!(work);
         loop {
-            let due = self.pending.iter().filter_map(Pending::due).min();
+            if is_slot && self.changes.wants_nothing() {
+                return Err(Stop::Idle);
+            }
+            let due = self.changes.due();
+            self.is_awaited.store(due.is_some(), Ordering::Relaxed);
             tokio::select! {
-                done = &mut work => return Some(done),
-                () = self.outbox.flush_until_dropped() => return None,
-                order = self.orders.recv(), if self.pending.len() < MAX_PENDING => {
-                    let pending = self.wait(order?);
-                    self.pending.push_back(pending);
-                }
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                    if let Some(why) = self.shared.outage() {
-                        self.fail(Pending::is_late, &why);
-                    }
-                }
+                done = &mut work => return Ok(done),
+                () = self.outbox.flush_until_dropped() => return Err(Stop::Gone),
+                order = self.orders.recv(), if self.changes.has_room() => match order {
+                    Some(order) => self.wait(order),
+                    None => return Err(Stop::Gone),
+                },
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.fail_late(),
             }
         }
     }
 
     /// Notes a change that waits for a connection.
-    fn wait(&mut self, order: SubscriptionRequest) -> Pending {
-        let mut pending = self.note(order);
+    fn wait(&mut self, order: SubscriptionRequest) {
+        let mut pending = self.changes.note(order);
         // Its caller learned before the outage that it stays requested.
         let outage = self.outage.as_ref().zip(pending.deadline);
         if outage.is_some_and(|(outage, deadline)| outage.began_after(deadline)) {
@@ -161,26 +116,92 @@ impl Task {
         } else {
             pending.offline_deadline = self.offline_deadline();
         }
-        pending
+        self.changes.wait(pending);
     }
 
-    /// Fails changes that wait for a connection, and forgets them.
-    fn fail(&mut self, is_over: impl Fn(&Pending) -> bool, why: &Error) {
-        // The last first: what an earlier one has changed is undone after it.
-        for number in (0..self.pending.len()).rev() {
-            if self.pending.get(number).is_some_and(&is_over)
-                && let Some(mut failed) = self.pending.remove(number)
-            {
-                let done = failed.done.take();
-                self.undo(failed, number);
-                // The caller may have gone away.
-                let _gone = done.map(|done| done.send(Err(why.clone())));
-            }
-        }
+    /// Fails the changes that have waited too long for a connection.
+    fn fail_late(&mut self) {
+        let status = &self.status;
+        let offline_timeout = self.offline_timeout.unwrap_or_default();
+        self.changes.fail(Pending::is_late, |pending| {
+            let own = pending.deadline.filter(|deadline| deadline.has_passed());
+            status.not_connected(own.map_or(offline_timeout, |deadline| deadline.limit))
+        });
     }
 
     /// Until when a change waits for a connection that comes now.
     fn offline_deadline(&self) -> Option<Instant> {
-        self.connector.config.offline_timeout.and_then(|limit| Instant::now().checked_add(limit))
+        self.offline_timeout.and_then(|limit| Instant::now().checked_add(limit))
+    }
+}
+
+/// True if waiting does not change what keeps subscriptions from being made.
+fn is_final(error: &Error) -> bool {
+    match error {
+        Error::Cluster(ClusterError::Redirected { .. }) => true,
+        Error::Connect(refused) => refused.cause().refuses_user(),
+        _ => false,
+    }
+}
+
+/// The most reasons that are logged as warnings: a reason may contain something that differs each time.
+const MAX_WARNINGS: usize = 8;
+
+/// A time without a connection of a subscriber.
+pub(super) struct Outage {
+    begin: Instant,
+    /// When it ended, and its last reason.
+    end: Option<(Instant, Error)>,
+    /// The reasons that are logged.
+    warned: Vec<String>,
+}
+
+impl Outage {
+    fn new() -> Self {
+        Self { begin: Instant::now(), end: None, warned: Vec::new() }
+    }
+
+    /// Notes that there is a connection again.
+    fn ended(&mut self, why: Error) {
+        self.end = Some((Instant::now(), why));
+    }
+
+    /// True the first time for each reason: it is logged as a warning then. False after the most warnings.
+    fn warns(&mut self, reason: &str) -> bool {
+        let warns = self.warned.len() < MAX_WARNINGS && !self.warned.iter().any(|warned| warned == reason);
+        if warns {
+            self.warned.push(reason.to_owned());
+        }
+        warns
+    }
+
+    /// True if a change with this deadline failed before the connection was lost: the change stays requested.
+    fn began_after(&self, deadline: Deadline) -> bool {
+        deadline.at <= self.begin
+    }
+
+    /// Why a change with this deadline failed while there was no connection; `None` if it did not.
+    pub(super) fn reason_of(&self, deadline: Deadline) -> Option<Error> {
+        let (end, why) = self.end.as_ref()?;
+        (!self.began_after(deadline) && deadline.at <= *end).then(|| why.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_that_alternate_are_warned_of_once_each() {
+        let mut outage = Outage::new();
+        let warned: Vec<_> =
+            ["refused", "closed"].repeat(3).into_iter().map(|why| outage.warns(why)).collect();
+        assert_eq!(warned, [true, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn reasons_that_differ_each_time_do_not_fill_the_log() {
+        let mut outage = Outage::new();
+        assert_eq!((0..1000).filter(|port| outage.warns(&format!("port {port}"))).count(), MAX_WARNINGS);
     }
 }

@@ -1,143 +1,231 @@
-//! The task behind a subscriber: owns the connection, and makes the next one.
+//! [`Task`]: keeps the subscriptions of one server, or of one slot of a cluster. Owns the connection, and makes the next one.
 
-use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use valkey_rdma_resp::{ServerError, Value};
 
-use super::outage::Outage;
+use super::changes::{Changes, Confirmed};
+use super::offline::Outage;
 use super::outbox::Outbox;
-use super::request::SubscriptionRequest;
+use super::shared::{Shared, Status, SubscriptionRequest, TaskHandle};
 use super::silence::SilenceCheck;
-use super::{Event, Message, Shared, SlowConsumer, Subscription};
-use crate::command::Command;
-use crate::config::STABLE_AFTER;
+use super::{Event, Message, SlowConsumer};
+use crate::config::Config;
 use crate::error::{Chain, Error, LostCause};
-use crate::link::Deadline;
-use crate::link::{Connector, RawConnection, Registration};
+use crate::link::{RawConnection, Redialer, Registration};
 
-/// The most unconfirmed commands; beyond it, no request is taken.
-pub(super) const MAX_PENDING: usize = 1024;
-/// The most names in one command that restores subscriptions.
-const MAX_NAMES: usize = 256;
+/// Where the connections of a task come from, and which server has its subscriptions.
+pub(crate) trait Source: Send {
+    /// True for a slot of a cluster: its connection opens with the first subscription and closes with the last, and follows the slot.
+    const IS_SLOT: bool;
 
-/// A command that is not fully confirmed.
-pub(super) struct Pending {
-    kind: Subscription,
-    subscribe: bool,
-    names: Vec<Bytes>,
-    /// The names that it added to the wanted set, or removed.
-    changed: Vec<Bytes>,
-    /// Confirmations outstanding, one per name.
-    missing: usize,
-    /// The waiting caller; `None` for a restored subscription.
-    pub(super) done: Option<oneshot::Sender<Result<(), Error>>>,
-    /// Until when the caller waits.
-    pub(super) deadline: Option<Deadline>,
-    /// Until when it waits for a connection, while there is none.
-    pub(super) offline_deadline: Option<Instant>,
+    /// How the connection is made again. `None`: its loss ends the subscriber.
+    fn redialer(&self) -> Option<Redialer>;
+
+    fn config(&self) -> &Config;
+
+    /// Connects to the server that has the subscriptions now.
+    fn connect(&mut self) -> impl Future<Output = Result<RawConnection, Error>> + Send;
+
+    /// Completes when another server than that of this connection has the subscriptions.
+    fn moved(&self, raw: &RawConnection) -> BoxFuture<'static, ()>;
+
+    /// What an error reply to a subscription means.
+    fn judge(&self, refusal: &ServerError) -> Judgement;
+
+    /// The connection was left.
+    fn left(&mut self, why: Left);
+
+    /// The server has confirmed all subscriptions.
+    fn settled(&mut self);
 }
 
-pub(super) struct Task {
-    pub(super) raw: RawConnection,
-    pub(super) connector: Arc<Connector>,
+/// What an error reply to a subscription means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// The server does not allow it.
+    Final,
+    /// Another server has the subscriptions.
+    Elsewhere,
+    /// The server takes none now.
+    NotReady,
+}
+
+/// Why a connection was left.
+pub(crate) enum Left {
+    Lost(Arc<LostCause>),
+    /// Another server has the subscriptions.
+    Moved,
+    /// As `Moved`, or not now, says this reply.
+    Redirected(ServerError),
+}
+
+/// Why serving a connection ended.
+pub(super) enum Stop {
+    /// The subscriber was dropped.
+    Gone,
+    /// The program was too slow, and wants its subscriptions to end then.
+    TooSlow,
+    /// No connection is needed for no subscriptions.
+    Idle,
+    Left(Left),
+}
+
+impl From<LostCause> for Stop {
+    fn from(cause: LostCause) -> Self {
+        Self::Left(Left::Lost(Arc::new(cause)))
+    }
+}
+
+/// The current connection.
+pub(super) struct Connection {
+    raw: RawConnection,
+    silence: SilenceCheck,
+}
+
+pub(crate) struct Task {
+    /// The slot, in logs.
+    pub(super) slot: Option<u16>,
     pub(super) orders: mpsc::Receiver<SubscriptionRequest>,
     pub(super) shared: Arc<Shared>,
-    slow: SlowConsumer,
-    /// The wanted subscriptions, confirmed or not.
-    wanted: BTreeSet<(Subscription, Bytes)>,
-    pub(super) pending: VecDeque<Pending>,
-    /// How many of `pending` restore subscriptions.
-    pub(super) resubscribing: usize,
-    pub(super) silence: SilenceCheck,
+    pub(super) status: Arc<Status>,
+    pub(super) changes: Changes,
     /// Events other than messages wait in it for room. They are never dropped.
     pub(super) outbox: Outbox,
+    /// How long a change waits for a connection.
+    pub(super) offline_timeout: Option<Duration>,
     /// Its entry in the client's registry, while it has no connection.
     pub(super) lost: Option<Registration>,
     /// The last time without a connection, which may last still.
     pub(super) outage: Option<Outage>,
-}
-
-/// Why serving a connection ended.
-enum Stop {
-    /// The subscriber was dropped.
-    Gone,
-    Lost(LostCause),
+    /// True while a change waits for a connection, and fails without one.
+    pub(super) is_awaited: Arc<AtomicBool>,
 }
 
 impl Task {
-    pub(super) fn new(
-        raw: RawConnection,
-        connector: Arc<Connector>,
-        orders: mpsc::Receiver<SubscriptionRequest>,
-        events: mpsc::Sender<Event>,
-        shared: Arc<Shared>,
-        slow: SlowConsumer,
-    ) -> Self {
-        let silence = SilenceCheck::new(&raw, &connector.config);
-        Self {
-            raw,
-            silence,
-            connector,
+    /// `None`: the subscriber has ended.
+    pub(crate) fn new(
+        slot: Option<u16>,
+        shared: &Arc<Shared>,
+        status: Arc<Status>,
+        offline_timeout: Option<Duration>,
+    ) -> Option<(TaskHandle, Self)> {
+        let (sender, orders) = mpsc::channel(16);
+        let task = Self {
+            slot,
             orders,
-            shared,
-            slow,
-            wanted: BTreeSet::new(),
-            pending: VecDeque::new(),
-            resubscribing: 0,
-            outbox: Outbox::new(events),
+            shared: shared.clone(),
+            status: status.clone(),
+            changes: Changes::default(),
+            outbox: Outbox::new(shared.events()?),
+            offline_timeout,
             lost: None,
             outage: None,
+            is_awaited: Arc::default(),
+        };
+        Some((TaskHandle { orders: sender, status }, task))
+    }
+
+    /// Keeps the subscriptions until the subscriber ends. `first` is the first connection, if there is one.
+    pub(crate) async fn run(mut self, source: impl Source, first: Option<RawConnection>) {
+        let shared = self.shared.clone();
+        tokio::select! {
+            cause = self.keep(source, first) => cause.into_iter().for_each(|cause| shared.finish(cause)),
+            // Another task has ended it.
+            () = shared.ended() => {}
         }
     }
 
-    pub(super) async fn run(mut self) {
-        let mut attempt = 0;
+    /// Returns why the subscriber ends. `None`: it was dropped.
+    async fn keep<S: Source>(
+        &mut self,
+        mut source: S,
+        first: Option<RawConnection>,
+    ) -> Option<Arc<LostCause>> {
+        let mut redialer = source.redialer();
+        let mut next = first.map(|raw| Connection::new(raw, &source));
+        if next.is_some() {
+            redialer.iter_mut().for_each(Redialer::connected);
+        }
         loop {
-            let born = Instant::now();
-            let cause = match self.serve().await {
-                Stop::Gone => return,
-                Stop::Lost(cause) => Arc::new(cause),
+            let mut connection = match next.take() {
+                Some(connection) => connection,
+                None => match self.connect(&mut source, redialer.as_mut()?).await {
+                    Ok(raw) => self.restore(Connection::new(raw, &source), S::IS_SLOT),
+                    Err(Stop::Idle) => {
+                        self.rest().await?;
+                        redialer = source.redialer();
+                        continue;
+                    }
+                    Err(_) => return None,
+                },
             };
-            warn!(peer = %self.shared.peer, cause = %Chain(&*cause), "subscriptions lost");
-            let for_good = matches!(*cause, LostCause::SlowConsumer);
-            // A server that ends connections at once gets the growing waits too.
-            attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
-            if !for_good {
-                self.disconnected(&cause);
+            let left = match self.serve(&mut source, &mut connection).await {
+                Stop::Gone => return None,
+                Stop::TooSlow => {
+                    warn!(peer = %self.shared.peer, "the program takes its messages too slowly: its subscriptions end");
+                    return Some(Arc::new(LostCause::SlowConsumer));
+                }
+                Stop::Idle => continue,
+                Stop::Left(left) => left,
+            };
+            let cause = match &left {
+                Left::Lost(cause) => cause.clone(),
+                Left::Moved | Left::Redirected(_) => Arc::new(LostCause::Moved),
+            };
+            match &left {
+                Left::Redirected(reply) => debug!(slot = self.slot, %reply, "subscriptions sent elsewhere"),
+                _ => {
+                    warn!(peer = %self.shared.peer, slot = self.slot, cause = %Chain(&*cause), "subscriptions lost");
+                }
             }
-            if for_good || !self.reconnect(attempt).await {
-                // The first cause stands. Waiting callers are notified because their senders are dropped.
-                let _first = self.shared.end.set(cause);
-                return;
+            let Some(redialer) = &mut redialer else { return Some(cause) };
+            match left {
+                Left::Lost(_) => redialer.lost(),
+                Left::Moved => redialer.moved(),
+                // The connection was of no use: the attempt goes on with another server.
+                Left::Redirected(_) => {}
             }
-            info!(peer = %self.shared.peer, connection = %self.raw.info, "subscriber connected again");
-            self.restore();
+            self.disconnected(connection.raw, &cause, S::IS_SLOT);
+            source.left(left);
         }
     }
 
-    async fn serve(&mut self) -> Stop {
+    async fn serve<S: Source>(&mut self, source: &mut S, connection: &mut Connection) -> Stop {
+        let mut moved = source.moved(&connection.raw);
+        let mut is_settled = false;
         loop {
+            if self.changes.are_confirmed() {
+                if S::IS_SLOT && self.changes.wants_nothing() {
+                    return Stop::Idle;
+                }
+                source.settled();
+                is_settled = true;
+            }
+            let owed = !self.changes.are_confirmed();
             let outcome = tokio::select! {
                 biased;
-                order = self.orders.recv(), if self.takes_orders() => match order {
+                order = self.orders.recv(), if self.takes_orders(connection) => match order {
                     Some(order) => {
-                        self.apply(order);
+                        self.apply(order, connection);
                         Ok(())
                     }
                     None => Err(Stop::Gone),
                 },
-                value = self.silence.receive(&mut self.raw, !self.pending.is_empty()) => match value {
-                    Ok(value) => self.take(value),
-                    Err(cause) => Err(Stop::Lost(cause)),
+                value = connection.silence.receive(&mut connection.raw, owed) => match value {
+                    Ok(value) => self.take(value, source, connection),
+                    Err(cause) => Err(cause.into()),
                 },
                 () = self.outbox.flush_until_dropped() => Err(Stop::Gone),
+                // Until all is restored, the server itself says whether it has the subscriptions.
+                () = &mut moved, if is_settled => Err(Stop::Left(Left::Moved)),
             };
             if let Err(stop) = outcome {
                 return stop;
@@ -146,57 +234,34 @@ impl Task {
     }
 
     /// False while too many are unconfirmed, or the server owes the answer to a PING: whose error reply that is must be clear.
-    fn takes_orders(&self) -> bool {
-        self.pending.len() < MAX_PENDING && !self.silence.owes_pong
+    fn takes_orders(&self, connection: &Connection) -> bool {
+        self.changes.has_room() && !connection.silence.owes_pong
     }
 
-    fn apply(&mut self, order: SubscriptionRequest) {
+    fn apply(&mut self, order: SubscriptionRequest, connection: &mut Connection) {
         // Its caller got this error already: the change is not requested.
         let outage = self.outage.as_ref().zip(order.deadline);
         if let Some(why) = outage.and_then(|(outage, deadline)| outage.reason_of(deadline)) {
             drop(order.done.send(Err(why)));
             return;
         }
-        let pending = self.note(order);
-        self.send(pending);
+        let pending = self.changes.note(order);
+        self.changes.send(pending, &mut connection.raw);
     }
 
-    /// Notes what is wanted from now on.
-    pub(super) fn note(&mut self, order: SubscriptionRequest) -> Pending {
-        let SubscriptionRequest { kind, subscribe, names, deadline, done } = order;
-        let mut changed = names.clone();
-        changed.retain(|name| {
-            let subscription = (kind, name.clone());
-            if subscribe { self.wanted.insert(subscription) } else { self.wanted.remove(&subscription) }
-        });
-        let (missing, done) = (names.len(), Some(done));
-        Pending { kind, subscribe, missing, names, changed, done, deadline, offline_deadline: None }
-    }
-
-    /// Puts a command into the write buffer. It is sent while the connection is read.
-    fn send(&mut self, pending: Pending) {
-        let name = verb(pending.kind, pending.subscribe);
-        let command = pending.names.iter().fold(Command::new(name), Command::arg);
-        self.raw.write_buffer.push(&command);
-        self.pending.push_back(pending);
-    }
-
-    fn take(&mut self, value: Value) -> Result<(), Stop> {
+    fn take<S: Source>(&mut self, value: Value, source: &S, connection: &mut Connection) -> Result<(), Stop> {
         let items = match value {
             // RESP2 has no push messages, and no other command is sent here.
             Value::Push(items) | Value::Array(items) => items,
             // The login does not allow PING. That is an answer too.
-            Value::Error(_) if self.silence.owes_pong => {
-                self.silence.owes_pong = false;
+            Value::Error(_) if connection.silence.owes_pong => {
+                connection.silence.owes_pong = false;
                 return Ok(());
             }
-            Value::Error(error) => {
-                self.refused(error);
-                return Ok(());
-            }
+            Value::Error(error) => return self.refused(error, source, connection),
             // PONG
             _ => {
-                self.silence.owes_pong = false;
+                connection.silence.owes_pong = false;
                 return Ok(());
             }
         };
@@ -212,167 +277,116 @@ impl Task {
                 let pattern = Some(word());
                 self.deliver(Message { channel: word(), pattern, payload: word() })
             }
+            // As RESP2 answers PING while subscriptions hold.
+            b"pong" => {
+                connection.silence.owes_pong = false;
+                Ok(())
+            }
             other => {
                 let name = word();
-                // As RESP2 answers PING while subscriptions hold.
-                if other == b"pong" {
-                    self.silence.owes_pong = false;
-                } else if !self.confirm(other, &name) {
-                    self.ended(other, name);
+                match self.changes.confirm(other, &name) {
+                    Confirmed::Change => {}
+                    Confirmed::Restored => self.outbox.report(Event::Reconnected),
+                    Confirmed::Nothing => return self.ended(other, name, S::IS_SLOT),
                 }
                 Ok(())
             }
         }
     }
 
-    /// Counts a confirmation for the oldest unconfirmed command. Returns `false` if that is about something else: a server
-    /// also ends subscriptions unasked, when a slot moves.
-    fn confirm(&mut self, verb_said: &[u8], name: &Bytes) -> bool {
-        let Some(oldest) = self.pending.front_mut() else { return false };
-        let verb = verb(oldest.kind, oldest.subscribe);
-        // Names are confirmed in the order of the command.
-        let next = &oldest.names[oldest.names.len() - oldest.missing];
-        if !verb.as_bytes().eq_ignore_ascii_case(verb_said) || next != name {
-            return false;
-        }
-        oldest.missing -= 1;
-        if oldest.missing == 0
-            && let Some(confirmed) = self.pending.pop_front()
-        {
-            match confirmed.done {
-                Some(done) => drop(done.send(Ok(()))),
-                None => self.restored(),
-            }
-        }
-        true
-    }
-
     /// The server ends a subscription unasked.
-    fn ended(&mut self, verb_said: &[u8], name: Bytes) {
-        let kinds = [Subscription::Channel, Subscription::Pattern, Subscription::Shard];
-        let is_it = |kind: &Subscription| verb(*kind, false).as_bytes().eq_ignore_ascii_case(verb_said);
-        if let Some(to) = kinds.into_iter().find(is_it)
-            && self.wanted.remove(&(to, name.clone()))
-        {
-            self.outbox.report(Event::Ended { to, name });
+    fn ended(&mut self, verb_said: &[u8], name: Bytes, is_slot: bool) -> Result<(), Stop> {
+        let Some(to) = self.changes.ended(verb_said, &name) else { return Ok(()) };
+        if is_slot {
+            return Err(Stop::Left(Left::Moved));
         }
+        self.changes.forget(to, name.clone());
+        self.outbox.report(Event::Ended { to, name });
+        Ok(())
     }
 
     /// The server refuses the oldest command, all of it.
-    fn refused(&mut self, error: ServerError) {
-        let Some(mut refused) = self.pending.pop_front() else { return };
-        let Some(done) = refused.done.take() else {
-            let Pending { kind, names, .. } = refused;
-            if let [name] = &names[..] {
-                // It stays wanted: the server may accept it next time.
-                self.outbox.report(Event::Refused { to: kind, name: name.clone(), error });
-            } else {
-                // One by one, so that only the offending ones are refused.
-                names.into_iter().for_each(|name| self.restore_some(kind, vec![name]));
-            }
-            return self.restored();
-        };
-        self.undo(refused, 0);
-        drop(done.send(Err(error.into())));
-    }
-
-    /// A command has changed nothing. Those from `later` on in `pending` came after it.
-    pub(super) fn undo(&mut self, undone: Pending, later: usize) {
-        let Pending { kind, subscribe, changed, .. } = undone;
-        for name in changed {
-            // Restored subscriptions decide nothing: they follow what is wanted.
-            let mut next = self.pending.iter_mut().skip(later).filter(|pending| {
-                pending.done.is_some() && pending.kind == kind && pending.names.contains(&name)
-            });
-            match next.next() {
-                // Now it is that one which makes the change, and undoes it.
-                Some(next) if next.subscribe == subscribe => {
-                    if !next.changed.contains(&name) {
-                        next.changed.push(name);
-                    }
+    fn refused<S: Source>(
+        &mut self,
+        error: ServerError,
+        source: &S,
+        connection: &mut Connection,
+    ) -> Result<(), Stop> {
+        let Some(oldest) = self.changes.oldest() else { return Ok(()) };
+        match source.judge(&error) {
+            Judgement::Elsewhere if !oldest.restores() => {
+                // It goes to the next server, unless its caller knows already that it is requested. Subscriptions end with their connection,
+                // and on a server that has given their slot away.
+                if !oldest.subscribe || oldest.deadline.is_some_and(|deadline| deadline.has_passed()) {
+                    self.changes.settle_oldest();
                 }
-                // What that one wants was so before both.
-                Some(next) => next.changed.retain(|changed| *changed != name),
-                None if subscribe => drop(self.wanted.remove(&(kind, name))),
-                None => drop(self.wanted.insert((kind, name))),
+                return Err(Stop::Left(Left::Redirected(error)));
+            }
+            Judgement::Elsewhere | Judgement::NotReady if oldest.restores() => {
+                return Err(Stop::Left(Left::Redirected(error)));
+            }
+            _ => {}
+        }
+        let Some(refused) = self.changes.take_oldest() else { return Ok(()) };
+        if !refused.restores() {
+            self.changes.refuse(refused, error.into());
+            return Ok(());
+        }
+        if let [name] = &refused.names[..] {
+            // It stays wanted: the server may accept it next time.
+            self.outbox.report(Event::Refused { to: refused.kind, name: name.clone(), error });
+        } else {
+            // One by one, so that only the offending ones are refused.
+            for name in refused.names {
+                self.changes.restore_some(refused.kind, vec![name], &mut connection.raw);
             }
         }
+        if self.changes.one_is_restored() {
+            self.outbox.report(Event::Reconnected);
+        }
+        Ok(())
     }
 
     fn deliver(&mut self, message: Message) -> Result<(), Stop> {
-        match (self.outbox.send_now(Event::Message(message)), self.slow) {
+        match (self.outbox.send_now(Event::Message(message)), self.shared.slow) {
             (Ok(()), _) => Ok(()),
             (Err(TrySendError::Closed(_)), _) => Err(Stop::Gone),
-            (Err(TrySendError::Full(_)), SlowConsumer::Disconnect) => {
-                Err(Stop::Lost(LostCause::SlowConsumer))
-            }
+            (Err(TrySendError::Full(_)), SlowConsumer::Disconnect) => Err(Stop::TooSlow),
             (Err(TrySendError::Full(_)), SlowConsumer::Drop) => {
-                self.shared.missed.fetch_add(1, Ordering::Relaxed);
+                self.shared.miss();
                 self.outbox.miss();
                 Ok(())
             }
         }
     }
 
-    /// Subscribes on a new connection to everything wanted, then repeats the requests that were not confirmed on the
-    /// old one.
-    fn restore(&mut self) {
-        let orders = std::mem::take(&mut self.pending);
-        let mut wanted = self.wanted.clone();
-        for order in orders.iter().filter(|order| order.subscribe) {
-            for name in &order.changed {
-                wanted.remove(&(order.kind, name.clone()));
-            }
+    /// Subscribes again on a new connection.
+    /// A connection of a slot may restore nothing, if it is the first.
+    fn restore(&mut self, mut connection: Connection, is_slot: bool) -> Connection {
+        let restores = self.changes.restore(&mut connection.raw, is_slot);
+        let info = &connection.raw.info;
+        if is_slot && !restores {
+            debug!(slot = self.slot, connection = %info, "subscriber connected");
+            return connection;
         }
-        for kind in [Subscription::Channel, Subscription::Pattern, Subscription::Shard] {
-            let names: Vec<_> =
-                wanted.iter().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect();
-            // Shard channels may belong to different slots.
-            let most = if kind == Subscription::Shard { 1 } else { MAX_NAMES };
-            for names in names.chunks(most) {
-                self.restore_some(kind, names.to_vec());
-            }
-        }
-        for order in orders {
-            self.send(Pending { missing: order.names.len(), ..order });
-        }
-        if self.resubscribing == 0 {
+        info!(peer = %self.shared.peer, slot = self.slot, connection = %info, "subscriber connected again");
+        if !restores {
             self.outbox.report(Event::Reconnected);
         }
-    }
-
-    fn restore_some(&mut self, kind: Subscription, names: Vec<Bytes>) {
-        self.resubscribing += 1;
-        let (missing, changed) = (names.len(), Vec::new());
-        let (deadline, offline_deadline) = (None, None);
-        self.send(Pending {
-            kind,
-            subscribe: true,
-            names,
-            changed,
-            missing,
-            done: None,
-            deadline,
-            offline_deadline,
-        });
-    }
-
-    /// A command that restores subscriptions is answered.
-    fn restored(&mut self) {
-        self.resubscribing -= 1;
-        if self.resubscribing == 0 {
-            self.outbox.report(Event::Reconnected);
-        }
+        connection
     }
 }
 
-fn verb(kind: Subscription, subscribe: bool) -> &'static str {
-    match (kind, subscribe) {
-        (Subscription::Channel, true) => "SUBSCRIBE",
-        (Subscription::Channel, false) => "UNSUBSCRIBE",
-        (Subscription::Pattern, true) => "PSUBSCRIBE",
-        (Subscription::Pattern, false) => "PUNSUBSCRIBE",
-        (Subscription::Shard, true) => "SSUBSCRIBE",
-        (Subscription::Shard, false) => "SUNSUBSCRIBE",
+impl Connection {
+    fn new(raw: RawConnection, source: &impl Source) -> Self {
+        let silence = SilenceCheck::new(&raw, source.config());
+        Self { raw, silence }
+    }
+}
+
+/// The subscriber ends with each of its tasks, also if one panics or is dropped with its runtime.
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.shared.finish(Arc::new(LostCause::Stopped));
     }
 }

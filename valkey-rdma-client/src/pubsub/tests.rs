@@ -1,17 +1,23 @@
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_core::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::*;
+use crate::client::Client;
 use crate::config::Config;
+use crate::error::Error;
 use crate::link::tests::{Door, HELLO, PING, Peer, pair, settle};
 use crate::stats::Purpose;
+use valkey_rdma_transport::sync::Mutex;
 
 mod offline;
 
 /// A client with a subscriber, and the far ends of their connections.
-async fn subscribed(capacity: usize, slow: SlowConsumer) -> (Server, Subscriber, Door, Peer, Peer) {
+async fn subscribed(capacity: usize, slow: SlowConsumer) -> (Client, Subscriber, Door, Peer, Peer) {
     let (client, door, peer) = pair(&Config::default()).await;
     let mut events = door.admit();
     let (subscriber, ()) = tokio::join!(client.subscriber_with(capacity, slow), events.greet());
@@ -209,7 +215,7 @@ async fn connecting_stops_with_the_subscriber() {
     let (mut events, mut shared) = (far.remove(0), far.remove(0));
     let config = Config::default();
     let (client, ()) =
-        tokio::join!(Server::connect_with_dialer("valkey://test:1", &config, dialer), shared.greet());
+        tokio::join!(Client::connect_with_dialer("valkey://test:1", &config, dialer), shared.greet());
     let client = client.expect("connected");
     let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
     let subscriber = subscriber.expect("connected");

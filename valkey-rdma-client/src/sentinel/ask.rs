@@ -11,7 +11,7 @@ use crate::command::Command;
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::{ConnectCause, ConnectError};
-use crate::link::{Connector, RawConnection};
+use crate::link::{Connector, RawConnection, Redialer};
 use crate::stats::Purpose;
 
 /// One Sentinel.
@@ -45,6 +45,12 @@ impl Sentinel {
     /// How its connections behave.
     pub(super) fn config(&self) -> &Config {
         &self.connector.config
+    }
+
+    /// Makes the connection that listens again.
+    pub(super) fn redialer(&self) -> Redialer {
+        let Connector { config, server_is_back, .. } = &self.connector;
+        Redialer::new(config.reconnect.unwrap_or_default(), config, server_is_back.subscribe())
     }
 
     pub(super) async fn connect(&self) -> Result<RawConnection, ConnectError> {

@@ -2,24 +2,30 @@
 
 use std::sync::{Arc, Weak};
 
-use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 use valkey_rdma_resp::{ServerError, Value};
 
 use super::Service;
 use super::ask::Sentinel;
 use crate::command::Command;
-use crate::config::{Backoff, STABLE_AFTER};
 use crate::error::{Chain, LostCause};
+use crate::link::RawConnection;
 use crate::pubsub::SilenceCheck;
 
 /// Listens until the service is gone. Subscribes again after a lost connection.
 pub(super) async fn follow(sentinel: Arc<Sentinel>, service: Weak<Service>) {
-    let backoff = Backoff::default();
-    let (mut attempt, mut is_missed) = (0, false);
+    let (mut redialer, mut is_missed) = (sentinel.redialer(), false);
     loop {
-        let mut born = None;
-        let Err(why) = listen(&sentinel, &service, &mut born, &mut is_missed).await else { return };
+        let why = match redialer.next(|| false, sentinel.connect()).await {
+            Ok(raw) => match listen(raw, &sentinel, &service, &mut is_missed).await {
+                Ok(()) => return,
+                Err(cause) => {
+                    redialer.lost();
+                    Chain(&cause).to_string()
+                }
+            },
+            Err(error) => format!("{error:#}"),
+        };
         // A Sentinel that is away for long has many attempts.
         match std::mem::replace(&mut is_missed, true) {
             true => debug!(%why, "not listening to a Sentinel"),
@@ -27,29 +33,20 @@ pub(super) async fn follow(sentinel: Arc<Sentinel>, service: Weak<Service>) {
                 warn!(sentinel = sentinel.address(), %why, "a Sentinel does not answer: it reports no failover")
             }
         }
-        // One that ends each connection at once gets growing waits too.
-        if born.is_some_and(|born: Instant| born.elapsed() > STABLE_AFTER) {
-            attempt = 0;
-        }
-        sleep(backoff.wait(attempt)).await;
-        attempt = attempt.saturating_add(1);
     }
 }
 
-/// Returns `Ok` when the service is gone. `born`: when the connection was made.
+/// Returns `Ok` when the service is gone.
 async fn listen(
+    mut raw: RawConnection,
     sentinel: &Sentinel,
     service: &Weak<Service>,
-    born: &mut Option<Instant>,
     is_missed: &mut bool,
-) -> Result<(), String> {
-    let mut raw = sentinel.connect().await.map_err(|error| format!("{error:#}"))?;
-    *born = Some(Instant::now());
+) -> Result<(), LostCause> {
     raw.write_buffer.push(&Command::from_args(["SUBSCRIBE", SWITCH]));
     let mut silence = SilenceCheck::new(&raw, sentinel.config());
     loop {
-        let received = silence.receive(&mut raw, false).await;
-        let value = received.map_err(|cause: LostCause| Chain(&cause).to_string())?;
+        let value = silence.receive(&mut raw, false).await?;
         // Whatever it sends shows that it is there.
         silence.owes_pong = false;
         let Some(service) = service.upgrade() else { return Ok(()) };

@@ -182,7 +182,7 @@ async fn a_dropped_call_ends_the_connection() {
     let client = target.client().await;
     let mut own = client.dedicated().await.expect("connected");
     let slow = Command::new("DEBUG").arg("SLEEP").arg("0.05").timeout(Duration::from_millis(1));
-    let error = own.execute(slow).await.expect_err("too slow, or not allowed");
+    let error = own.command(slow).await.expect_err("too slow, or not allowed");
     if let Error::Server(_) = error {
         return; // DEBUG is off by default in a real server
     }

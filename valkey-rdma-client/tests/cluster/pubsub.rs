@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use valkey_rdma_client::cluster::ClusterSubscriber;
 use valkey_rdma_client::pubsub::{Event, SlowConsumer, Subscription};
-use valkey_rdma_client::{ClusterClient, ClusterError, Error};
+use valkey_rdma_client::{Client, ClusterError, Error, Subscriber};
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::Reply;
 
-use crate::target::{PATIENCE, client_of, mocks, target, unhurried, unhurried_node};
+use crate::target::{PATIENCE, client_of, mocks, target, unhurried};
 
-async fn payload(subscriber: &mut ClusterSubscriber) -> String {
+async fn payload(subscriber: &mut Subscriber) -> String {
     loop {
         match subscriber.next().await.expect("open") {
             Event::Message(message) => return String::from_utf8_lossy(&message.payload).into_owned(),
@@ -22,7 +21,7 @@ async fn payload(subscriber: &mut ClusterSubscriber) -> String {
 }
 
 /// Waits until the subscriptions are restored.
-async fn reconnected(subscriber: &mut ClusterSubscriber) {
+async fn reconnected(subscriber: &mut Subscriber) {
     loop {
         if let Event::Reconnected = subscriber.next().await.expect("open") {
             return;
@@ -30,7 +29,7 @@ async fn reconnected(subscriber: &mut ClusterSubscriber) {
     }
 }
 
-async fn publish(cluster: &ClusterClient, name: &str, channel: &str, payload: &str) {
+async fn publish(cluster: &Client, name: &str, channel: &str, payload: &str) {
     cluster.command([name, channel, payload]).await.expect("published");
 }
 
@@ -38,7 +37,7 @@ async fn publish(cluster: &ClusterClient, name: &str, channel: &str, payload: &s
 async fn messages_come_whatever_node_they_were_published_on() {
     let target = target().await;
     let cluster = target.client().await;
-    let mut subscriber = cluster.subscriber();
+    let mut subscriber = cluster.subscriber().await.expect("open");
     let channels: Vec<_> = (0..6).map(|number| target.key(&format!("shard:{number}"))).collect();
     subscriber.subscribe(Subscription::Shard, &channels).await.expect("subscribed");
     let plain = target.key("plain");
@@ -60,7 +59,7 @@ async fn a_shard_channel_moves_with_its_slot() {
     let mocks = mocks().await;
     let cluster = client_of(&mocks, &unhurried()).await;
     let channel = mocks.key_of(0, 0);
-    let mut subscriber = cluster.subscriber();
+    let mut subscriber = cluster.subscriber().await.expect("open");
     subscriber.subscribe(Subscription::Shard, [&channel]).await.expect("subscribed");
     let slot = MockCluster::slot(&channel);
     mocks.move_slots(slot..=slot, 1);
@@ -74,7 +73,7 @@ async fn subscriptions_survive_their_node() {
     let mocks = mocks().await;
     let cluster = client_of(&mocks, &unhurried()).await;
     let channel = mocks.key_of(0, 0);
-    let mut subscriber = cluster.subscriber();
+    let mut subscriber = cluster.subscriber().await.expect("open");
     subscriber.subscribe(Subscription::Shard, [&channel]).await.expect("subscribed");
     mocks.kill(0).await;
     mocks.fail_over(3);
@@ -93,11 +92,11 @@ async fn subscriptions_survive_their_node() {
 #[tokio::test]
 async fn a_subscription_that_timed_out_is_restored_too() {
     let mocks = mocks().await;
-    let hurried = unhurried().node(unhurried_node().command_timeout(Duration::from_millis(300)));
+    let hurried = unhurried().command_timeout(Duration::from_millis(300));
     let cluster = client_of(&mocks, &hurried).await;
     let channel = mocks.key_of(0, 0);
     let other = format!("{{{channel}}}other");
-    let mut subscriber = cluster.subscriber();
+    let mut subscriber = cluster.subscriber().await.expect("open");
     while subscriber.subscribe(Subscription::Shard, [&channel]).await.is_err() {}
     mocks.freeze(0);
     // The second is sent when the first is given up.
@@ -119,7 +118,7 @@ async fn a_subscription_that_is_refused_again_is_reported_and_the_others_are_res
     let cluster = client_of(&mocks, &unhurried()).await;
     let channel = mocks.key_of(0, 0);
     let other = format!("{{{channel}}}other");
-    let mut subscriber = cluster.subscriber();
+    let mut subscriber = cluster.subscriber().await.expect("open");
     subscriber.subscribe(Subscription::Shard, [&channel, &other]).await.expect("subscribed");
     // Both together, then one of them alone.
     let refusal = || Reply::error("NOPERM no permission");
@@ -147,7 +146,7 @@ async fn the_connection_of_a_slot_without_subscriptions_is_closed() {
     let mocks = mocks().await;
     let cluster = client_of(&mocks, &unhurried()).await;
     let channels: Vec<_> = (0..4).map(|number| mocks.key_of(0, number)).collect();
-    let mut subscriber = cluster.subscriber();
+    let mut subscriber = cluster.subscriber().await.expect("open");
     let before = mocks.connections(0).await;
     for round in ["first", "second"] {
         subscriber.subscribe(Subscription::Shard, &channels).await.expect("subscribed");
@@ -176,7 +175,7 @@ async fn nodes_that_send_a_subscription_back_and_forth_end_in_an_error() {
     mocks.move_all_to(0, Some(1));
     mocks.move_all_to(1, Some(0));
     let channel = mocks.key_of(0, 0);
-    let mut subscriber = cluster.subscriber();
+    let mut subscriber = cluster.subscriber().await.expect("open");
     let error = subscriber.subscribe(Subscription::Shard, [&channel]).await.expect_err("endless");
     assert!(matches!(error, Error::Cluster(ClusterError::Redirected { count: 16, .. })), "{error:?}");
     assert_eq!(mocks.calls_everywhere("ssubscribe"), 17);
@@ -193,7 +192,7 @@ async fn subscriptions_change_although_the_queue_is_full() {
     let cluster = client_of(&mocks, &unhurried()).await;
     let channel = mocks.key_of(0, 0);
     let other = format!("{{{channel}}}other");
-    let mut subscriber = cluster.subscriber_with(1, SlowConsumer::Drop);
+    let mut subscriber = cluster.subscriber_with(1, SlowConsumer::Drop).await.expect("open");
     subscriber.subscribe(Subscription::Shard, [&channel]).await.expect("subscribed");
     for number in 0..5 {
         publish(&cluster, "SPUBLISH", &channel, &number.to_string()).await;

@@ -3,25 +3,24 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use valkey_rdma_client::cluster::{ClusterConfig, ClusterSubscriber};
 use valkey_rdma_client::pubsub::{Event, SlowConsumer, Subscription};
-use valkey_rdma_client::{ClusterClient, Error, Fate, LostCause};
+use valkey_rdma_client::{Client, Config, Error, Fate, LostCause, Subscriber};
 
 use crate::scripted::Node;
-use crate::target::{PATIENCE, client_of, mocks, unhurried, unhurried_node};
+use crate::target::{PATIENCE, client_of, mocks, unhurried};
 
 const CAPACITY: usize = 10;
 
-async fn client(node: &Node, config: &ClusterConfig) -> ClusterClient {
-    ClusterClient::connect_with([node.url()], config).await.expect("connected")
+async fn client(node: &Node, config: &Config) -> Client {
+    Client::connect_with([node.url()], config).await.expect("connected")
 }
 
-async fn next(subscriber: &mut ClusterSubscriber) -> Event {
+async fn next(subscriber: &mut Subscriber) -> Event {
     timeout(PATIENCE, subscriber.next()).await.expect("an event").expect("not the end")
 }
 
 /// More messages than all queues hold. The program takes each before the next is published.
-async fn keep_up(node: &Node, subscriber: &mut ClusterSubscriber) {
+async fn keep_up(node: &Node, subscriber: &mut Subscriber) {
     for number in 0..10 * CAPACITY {
         node.publish("busy", &number.to_string());
         match next(subscriber).await {
@@ -36,7 +35,8 @@ async fn keep_up(node: &Node, subscriber: &mut ClusterSubscriber) {
 async fn messages_arrive_while_subscriptions_are_restored() {
     for slow in [SlowConsumer::Drop, SlowConsumer::Disconnect] {
         let node = Node::start().await;
-        let mut subscriber = client(&node, &unhurried()).await.subscriber_with(CAPACITY, slow);
+        let mut subscriber =
+            client(&node, &unhurried()).await.subscriber_with(CAPACITY, slow).await.expect("open");
         subscriber.subscribe(Subscription::Channel, ["busy"]).await.expect("subscribed");
         subscriber.subscribe(Subscription::Pattern, ["p*"]).await.expect("subscribed");
         node.hold("psubscribe");
@@ -55,7 +55,7 @@ async fn messages_arrive_while_a_change_waits_for_the_server() {
     for (held, order) in [("psubscribe", "psubscribe p*"), ("unsubscribe", "unsubscribe idle")] {
         let node = Node::start().await;
         let client = client(&node, &unhurried()).await;
-        let mut subscriber = client.subscriber_with(CAPACITY, SlowConsumer::Drop);
+        let mut subscriber = client.subscriber_with(CAPACITY, SlowConsumer::Drop).await.expect("open");
         subscriber.subscribe(Subscription::Channel, ["busy", "idle"]).await.expect("subscribed");
         node.hold(held);
         let change = async {
@@ -77,7 +77,7 @@ async fn messages_arrive_while_a_change_waits_for_the_server() {
 async fn a_program_that_is_too_slow_ends_the_subscriber_if_it_wants_that() {
     let node = Node::start().await;
     let client = client(&node, &unhurried()).await;
-    let mut subscriber = client.subscriber_with(1, SlowConsumer::Disconnect);
+    let mut subscriber = client.subscriber_with(1, SlowConsumer::Disconnect).await.expect("open");
     subscriber.subscribe(Subscription::Channel, ["busy"]).await.expect("subscribed");
     for _ in 0..10 {
         node.publish("busy", "x");
@@ -97,7 +97,7 @@ async fn a_program_that_is_too_slow_ends_the_subscriber_if_it_wants_that() {
     assert!(is_too_slow(&subscriber.next().await.expect_err("it stays so")));
     assert_eq!(node.orders(), ["subscribe busy"]);
     // The client goes on.
-    let mut another = client.subscriber();
+    let mut another = client.subscriber().await.expect("open");
     another.subscribe(Subscription::Channel, ["busy"]).await.expect("subscribed");
     node.publish("busy", "x");
     assert!(matches!(next(&mut another).await, Event::Message(_)));
@@ -107,10 +107,10 @@ async fn a_program_that_is_too_slow_ends_the_subscriber_if_it_wants_that() {
 #[tokio::test]
 async fn a_refused_login_fails_a_subscription_at_once_with_what_the_server_says() {
     let node = Node::start().await;
-    let config = ClusterConfig::default().node(unhurried_node().command_timeout(None).offline_timeout(None));
+    let config = unhurried().command_timeout(None).offline_timeout(None);
     let client = client(&node, &config).await;
     node.refuse_logins(true);
-    let mut subscriber = client.subscriber();
+    let mut subscriber = client.subscriber().await.expect("open");
     let refused = subscriber.subscribe(Subscription::Channel, ["a"]);
     let error = timeout(PATIENCE, refused).await.expect("no wait without an end").expect_err("refused");
     assert_eq!(error.server().map(|error| &*error.code), Some("WRONGPASS"), "{error:?}");
@@ -127,7 +127,7 @@ async fn a_refused_login_fails_a_subscription_at_once_with_what_the_server_says(
 async fn a_refused_login_fails_a_subscription_beside_those_that_are_restored() {
     let node = Node::start().await;
     let client = client(&node, &unhurried()).await;
-    let mut subscriber = client.subscriber();
+    let mut subscriber = client.subscriber().await.expect("open");
     subscriber.subscribe(Subscription::Channel, ["a"]).await.expect("subscribed");
     node.refuse_logins(true);
     node.hang_up();
@@ -142,10 +142,10 @@ async fn a_refused_login_fails_a_subscription_beside_those_that_are_restored() {
 #[tokio::test]
 async fn a_subscription_waits_for_its_node_with_bounded_patience_and_learns_why() {
     let mocks = mocks().await;
-    let limits = unhurried_node().command_timeout(None).offline_timeout(Duration::from_millis(300));
-    let cluster = client_of(&mocks, &unhurried().node(limits)).await;
+    let limits = unhurried().command_timeout(None).offline_timeout(Duration::from_millis(300));
+    let cluster = client_of(&mocks, &limits).await;
     mocks.kill(0).await;
-    let subscriber = cluster.subscriber();
+    let subscriber = cluster.subscriber().await.expect("open");
     let waits = subscriber.subscribe(Subscription::Shard, [mocks.key_of(0, 0)]);
     let error = timeout(PATIENCE, waits).await.expect("no wait without an end").expect_err("no node");
     assert!(matches!(error, Error::Connect(_)), "{error:?}");
@@ -156,11 +156,11 @@ async fn a_subscription_waits_for_its_node_with_bounded_patience_and_learns_why(
 #[tokio::test]
 async fn a_subscription_that_times_out_without_a_connection_says_why_and_is_not_requested() {
     let mocks = mocks().await;
-    let hurried = unhurried().node(unhurried_node().command_timeout(Duration::from_millis(300)));
+    let hurried = unhurried().command_timeout(Duration::from_millis(300));
     let cluster = client_of(&mocks, &hurried).await;
     mocks.kill(0).await;
     let late = mocks.key_of(0, 0);
-    let subscriber = cluster.subscriber();
+    let subscriber = cluster.subscriber().await.expect("open");
     let error = subscriber.subscribe(Subscription::Shard, [&late]).await.expect_err("no node");
     assert!(matches!(error, Error::Connect(_)), "{error:?}");
     assert_eq!(error.fate(), Fate::NotSent);

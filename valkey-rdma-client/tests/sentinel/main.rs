@@ -3,11 +3,13 @@
 mod real;
 mod scripted;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use scripted::{Pair, Script, Sentinel};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
+use valkey_rdma_client::pubsub::{Event, Subscription};
 use valkey_rdma_client::{Client, Config, ConnectCause, ConnectError, Error};
 use valkey_rdma_server::Reply;
 
@@ -131,6 +133,36 @@ async fn a_switch_moves_the_connection_though_the_old_one_lives() {
     assert_eq!(client.counters().reconnects, 1);
     client.get_into("k", &mut [0; 8]).await.expect("a reply");
     assert_eq!((pair.cluster.calls(0, "get"), pair.cluster.calls(1, "get")), (1, 1));
+}
+
+/// The old primary lives, and accepts subscriptions: only the Sentinels say that its messages are not those of the service.
+#[tokio::test]
+async fn a_switch_moves_a_subscriber_though_the_old_primary_lives() {
+    let pair = Pair::start().await;
+    let sentinels = [pair.sentinel(0).await, pair.sentinel(0).await, pair.sentinel(0).await];
+    let client = connect(&url(&[&sentinels[0], &sentinels[1], &sentinels[2]])).await.expect("connected");
+    let mut subscriber = client.subscriber().await.expect("connected");
+    subscriber.subscribe(Subscription::Channel, ["news"]).await.expect("subscribed");
+    for sentinel in &sentinels {
+        sentinel.heard(1).await;
+    }
+    assert_eq!((pair.cluster.calls(0, "subscribe"), pair.cluster.calls(1, "subscribe")), (1, 0));
+
+    pair.cluster.fail_over(1);
+    for sentinel in &sentinels {
+        sentinel.report(pair.address(1));
+    }
+    sentinels[1].announce();
+    let event = timeout(PATIENCE, subscriber.next()).await.expect("it follows").expect("not the end");
+    assert_eq!(event, Event::Reconnected);
+    assert_eq!((pair.cluster.calls(0, "subscribe"), pair.cluster.calls(1, "subscribe")), (1, 1));
+    assert!(subscriber.connections().iter().all(|info| info.peer != Some(peer_of(&pair, 0))));
+}
+
+/// The address of a node's device.
+fn peer_of(pair: &Pair, node: usize) -> SocketAddr {
+    let (host, port) = pair.address(node);
+    SocketAddr::new(host.parse().expect("an address"), port)
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ impl Connections {
                 })
             }
             Connections::Shared(slots) => slots.first().map_or_else(LinkInfo::default, |slot| {
-                let Some(info) = slot.client().info() else { return LinkInfo::default() };
+                let info = slot.client().info();
                 LinkInfo {
                     device: info.device.clone(),
                     mtu: info.mtu,
@@ -104,7 +104,9 @@ impl Connections {
             Connections::Direct(links) => {
                 links.iter().flatten().filter_map(|link| link.stream().monitor()).map(|m| m.stats()).collect()
             }
-            Connections::Shared(slots) => slots.iter().flat_map(|slot| slot.client().stats()).collect(),
+            Connections::Shared(slots) => {
+                slots.iter().flat_map(|slot| shared::stats(&slot.client())).collect()
+            }
         };
         let mut sum = Counters::default();
         stats.iter().for_each(|stats| sum.add(Counters::from(stats)));

@@ -8,7 +8,7 @@ use crate::error::Fate;
 use crate::stats::State;
 
 /// The states of the client's subscribers.
-fn states(client: &Server) -> Vec<State> {
+fn states(client: &Client) -> Vec<State> {
     let connections = client.connections();
     let subscribers = connections.iter().filter(|connection| connection.purpose == Purpose::Subscriber);
     subscribers.map(|connection| connection.state).collect()
@@ -132,7 +132,7 @@ async fn a_change_whose_caller_has_gone_away_is_kept() {
 }
 
 /// A client with this time limit of commands, and a subscriber with these subscriptions.
-async fn holding(limit: Duration, names: &[&str]) -> (Server, Subscriber, Door, Peer, Peer) {
+async fn holding(limit: Duration, names: &[&str]) -> (Client, Subscriber, Door, Peer, Peer) {
     let (client, door, peer) = pair(&Config::default().command_timeout(limit)).await;
     let mut events = door.admit();
     let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
@@ -173,7 +173,7 @@ async fn a_change_that_failed_in_an_outage_before_it_was_taken_is_not_requested(
     let (_client, subscriber, door, _peer, events) = holding(Duration::from_secs(3), &["a"]).await;
     let mut kept = String::new();
     let mut answer = confirmed("a");
-    for number in 0..task::MAX_PENDING {
+    for number in 0..changes::MAX_PENDING {
         let name = format!("kept:{number}");
         let change = subscriber.subscribe(Subscription::Channel, [&name]);
         assert!(timeout(Duration::ZERO, change).await.is_err(), "its caller goes away");

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tracing::{debug, info};
-use valkey_rdma_client::cluster::{ClusterSubscriber, Routing};
+use valkey_rdma_client::cluster::Routing;
 use valkey_rdma_client::pubsub::{Event, SlowConsumer, Subscription};
-use valkey_rdma_client::{ClusterClient, Command};
+use valkey_rdma_client::{Client, Command, Error, Subscriber};
 use valkey_rdma_resp::{Reply, words};
 
 use super::super::{Closed, Session};
@@ -26,8 +26,8 @@ use crate::open_error::OpenError;
 /// What a client has subscribed to.
 pub(super) struct Subscriptions {
     /// Channels and patterns.
-    classic: ClusterSubscriber,
-    shard: ClusterSubscriber,
+    classic: Subscriber,
+    shard: Subscriber,
     channels: BTreeSet<Bytes>,
     patterns: BTreeSet<Bytes>,
     shards: BTreeSet<Bytes>,
@@ -43,17 +43,16 @@ struct Connection {
 }
 
 impl Subscriptions {
-    fn new(client: &ClusterClient, unread: Unread) -> Self {
-        let subscriber = || client.subscriber_with(CAPACITY, SlowConsumer::Drop);
-        Self {
-            classic: subscriber(),
-            shard: subscriber(),
+    async fn new(client: &Client, unread: Unread) -> Result<Self, Error> {
+        Ok(Self {
+            classic: client.subscriber_with(CAPACITY, SlowConsumer::Drop).await?,
+            shard: client.subscriber_with(CAPACITY, SlowConsumer::Drop).await?,
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
             shards: BTreeSet::new(),
             connections: BTreeMap::new(),
             unread,
-        }
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -68,7 +67,7 @@ impl Subscriptions {
         }
     }
 
-    fn subscriber(&self, kind: Kind) -> (&ClusterSubscriber, Subscription) {
+    fn subscriber(&self, kind: Kind) -> (&Subscriber, Subscription) {
         match kind {
             Kind::Channel => (&self.classic, Subscription::Channel),
             Kind::Pattern => (&self.classic, Subscription::Pattern),
@@ -147,8 +146,21 @@ impl Session {
             return Ok(());
         }
         let Some(client) = self.library().await? else { return Ok(()) };
-        let unread = || Unread::new((*self.client).clone(), self.core.unread.clone());
-        let subscriptions = begun.subscriptions.get_or_insert_with(|| Subscriptions::new(&client, unread()));
+        let subscriptions = match begun.subscriptions.take() {
+            Some(begun) => begun,
+            None => {
+                let unread = Unread::new((*self.client).clone(), self.core.unread.clone());
+                match Subscriptions::new(&client, unread).await {
+                    Ok(new) => new,
+                    Err(error) => {
+                        let reply = failure(&error, self.metrics()).ok_or(Closed)?;
+                        self.put(&reply);
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        let subscriptions = begun.subscriptions.insert(subscriptions);
         if let Err(error) = self.reserve(kind, &names, subscriptions).await {
             subscriptions.release_unused();
             return self.put_unsent(&error);

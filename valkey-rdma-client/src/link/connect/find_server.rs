@@ -1,5 +1,7 @@
-//! Connections to a server that must be found first, and that may be another one each time.
+//! Servers that must be found first, and that may be another one each time: a [`Locator`] says where, and connecting tries its candidates.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -8,14 +10,33 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::debug;
 use valkey_rdma_resp::ServerErrorKind;
 
-use super::connect::{ConnectDeadline, Connector, Login};
-use super::locator::{Finding, Locator};
-use super::raw::RawConnection;
+use super::{ConnectDeadline, Connector, Login};
 use crate::command::Command;
 use crate::endpoint::Endpoint;
 use crate::error::ConnectCause;
+use crate::link::RawConnection;
 use crate::stats::Purpose;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
+
+/// Finds the server to connect to.
+pub(crate) trait Locator: Send + Sync {
+    /// The endpoints where the primary may be, the likeliest first. `all`: also those that few report, which takes longer.
+    fn candidates(&self, all: bool) -> Finding<'_, Result<Vec<Endpoint>, ConnectCause>>;
+
+    /// Begins to listen for another primary.
+    fn follow(&self);
+
+    /// Called when a connection was made: a server at this address has the role of a primary. Follows it.
+    fn found(&self, address: &str);
+
+    /// Completes when the primary is known to be elsewhere than at this address.
+    fn moved<'a>(&'a self, from: &'a str) -> Finding<'a, ()>;
+
+    /// Completes when a primary elsewhere becomes known from now on.
+    fn next_move<'a>(&'a self, from: &'a str) -> Finding<'a, ()>;
+}
+
+pub(crate) type Finding<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl Connector {
     /// Connects to the first candidate that is a primary, or, without a login, that can be reached. Tries again until the deadline, because
@@ -190,7 +211,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::sync::Mutex;
+    use valkey_rdma_transport::sync::Mutex;
 
     /// A primary that is wherever the test says.
     struct Said(Mutex<Endpoint>);
