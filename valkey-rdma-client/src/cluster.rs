@@ -105,8 +105,11 @@ pub use self::address::{MappedAddress, NodeAddress};
 pub use self::client::Cluster;
 pub(crate) use self::config::ClusterConfig;
 pub use self::counters::ClusterCounters;
-pub use self::replicas::{Choice, ReadCandidate, ReadFrom};
+pub use self::replicas::{ReadCandidate, ReadFrom};
+pub use self::route::Route;
 pub(crate) use self::route::slot_of;
-pub use self::route::{Route, Routing};
+// For the gateway, which keeps commands of a transaction together itself.
+#[doc(hidden)]
+pub use self::route::Routing;
 pub(crate) use self::scan::ClusterScan;
 pub use self::status::{ClusterStatus, NodeStatus};

@@ -13,6 +13,7 @@ use valkey_rdma_resp::Value;
 use super::node::Node;
 use super::slots_reply::{View, ViewNode};
 use crate::command::Command;
+use crate::endpoint::EndpointError;
 use crate::error::{ClusterError, Error, TimedOut};
 
 /// How many nodes are asked at once. Several, because one may have missed the last change.
@@ -76,7 +77,7 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
         }
     }
     best.ok_or_else(|| match last {
-        None => ClusterError::NoSeeds.into(),
+        None => EndpointError::NoSeeds.into(),
         Some(only) if nodes.len() == 1 => only,
         // What the server says is worth more than that others are down.
         Some(answered @ Error::Cluster(_)) => answered,

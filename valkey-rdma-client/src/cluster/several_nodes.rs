@@ -65,7 +65,9 @@ impl Cluster {
     pub(super) fn targets(&self, route: Route) -> Result<Targets, ClusterError> {
         Ok(match route {
             Route::Key(key) => Targets::One(Target::Slot(slot_of(&key), Access::Write)),
-            Route::Slot(slot) if usize::from(slot) >= SLOTS => return Err(ClusterError::NoSuchSlot { slot }),
+            Route::Slot(slot) if usize::from(slot) >= SLOTS => {
+                return Err(ClusterError::Uncovered { slot: Some(slot) });
+            }
             Route::Slot(slot) => Targets::One(Target::Slot(slot, Access::Write)),
             Route::Any => Targets::One(Target::Any),
             Route::Node(address) => match self.core.topology.find(&address) {
@@ -99,7 +101,7 @@ impl Cluster {
         response: Response,
     ) -> Result<Value, Error> {
         if targets.is_empty() {
-            return Err(ClusterError::NoPrimaries.into());
+            return Err(ClusterError::Uncovered { slot: None }.into());
         }
         let deadline = self.core.config.limit(&command).and_then(Deadline::after);
         let mut sent: FuturesUnordered<_> = (0..)
