@@ -129,7 +129,7 @@ impl Cache {
             Err(epoch) => epoch,
         };
         let lookup = PendingLookup { store: &self.store, key, epoch };
-        let value: Option<Bytes> = self.client.execute(Command::new("GET").arg(key)).await?.try_into()?;
+        let value: Option<Bytes> = self.client.execute(Command::new("GET").arg(key)).await?.convert()?;
         // Copied, because a slice would keep the whole receive buffer alive.
         let value = value.map(|bytes| Bytes::copy_from_slice(&bytes));
         lookup.keep(&value);

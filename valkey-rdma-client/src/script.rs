@@ -200,7 +200,7 @@ impl Invocation<'_> {
                 let load = Command::new("SCRIPT").arg("LOAD").arg(text).idempotent();
                 let key = self.keys.words().next().unwrap_or_default();
                 let digest = match client.execute_beside(key, self.limited(load)).await {
-                    Ok(digest) => digest.try_into()?,
+                    Ok(digest) => digest.convert()?,
                     // The user may not load scripts, but perhaps run them: not asked again.
                     Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoPerm => Bytes::new(),
                     Err(error) => return Err(error),

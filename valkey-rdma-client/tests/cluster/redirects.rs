@@ -18,7 +18,7 @@ fn patient(limit: Duration) -> ClusterConfig {
 }
 
 async fn count(cluster: &ClusterClient, key: &str) -> Result<i64, Error> {
-    Ok(cluster.command(["INCR", key]).await?.try_into().expect("a number"))
+    Ok(cluster.command(["INCR", key]).await?.convert().expect("a number"))
 }
 
 #[tokio::test]
