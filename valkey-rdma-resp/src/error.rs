@@ -101,8 +101,7 @@ pub enum ProtocolError {
 impl ProtocolError {
     /// Reports `text`, which was sent as a length, as a [`BadLength`](Self::BadLength).
     #[cold]
-    #[must_use]
-    pub fn bad_length(text: &[u8], limit: u64) -> Self {
+    pub(crate) fn bad_length(text: &[u8], limit: u64) -> Self {
         let shown = &text[..text.len().min(32)];
         Self::BadLength { text: String::from_utf8_lossy(shown).into_owned(), limit }
     }
