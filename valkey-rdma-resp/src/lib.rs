@@ -55,7 +55,7 @@ pub use decoder::{Decoder, Header};
 #[doc(hidden)]
 pub use encode::double;
 pub use encode::encode;
-pub use error::{CommandError, ProtocolError, ServerError, ServerErrorKind};
+pub use error::{CommandError, RespError, ServerError, ServerErrorKind};
 pub use frame_scanner::{FrameScanner, Scanned};
 pub use inline::inline_words;
 #[doc(hidden)]
