@@ -73,6 +73,7 @@
 //! `fallback=tcp`, nodes whose RDMA fails are reached over TCP, and [`Cluster::status`] shows which these are.
 
 mod address;
+mod call;
 mod client;
 mod config;
 mod core;
@@ -84,7 +85,6 @@ mod learned;
 mod node;
 mod pipeline;
 mod pubsub;
-mod redirect;
 mod refresh;
 mod replicas;
 mod route;
@@ -94,10 +94,8 @@ mod silence;
 mod slot_map;
 mod slots_reply;
 mod status;
-mod to_slot;
 mod topology;
 mod transaction;
-mod tries;
 mod unknown_commands;
 
 pub(crate) use self::address::PortRules;

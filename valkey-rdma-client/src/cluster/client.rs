@@ -3,20 +3,20 @@
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use valkey_rdma_resp::Value;
 
-use super::core::{Core, Place};
-use super::node::Node;
+use super::call::Target;
+use super::core::Core;
 use super::route::{Routed, route, slot_of};
-use super::tries::{Target, Tries};
 use crate::command::Command;
 use crate::command::table::{Access, Description, find, only_key};
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::events::ConnectionEvents;
-use crate::link::{Deadline, Failed};
+use crate::link::Deadline;
 use crate::server::Server;
 use crate::stats::ConnectionInfo;
 
@@ -71,16 +71,17 @@ impl Cluster {
         if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
         }
-        // The way of nearly all commands. Everything else is boxed: the smaller this future is, the less it costs to await it.
+        // Nearly all commands have one key. For all others, a boxed future finds the nodes. Its type is not seen from outside: the compiler
+        // follows only so many futures within each other.
         match only_key(&command).map(|(key, access)| (slot_of(key), access)) {
             Some((slot, access)) => {
                 if access == Access::Read {
                     command.set_idempotent();
                 }
                 let limit = self.core.config.limit(&command);
-                self.to_slot(command, slot, access, limit).await
+                self.core.send_to_slot(command, slot, access, limit).await
             }
-            None => Box::pin(self.execute_found(command)).await,
+            None => self.execute_found(command).boxed().await,
         }
     }
 
@@ -125,72 +126,15 @@ impl Cluster {
         }
         let limit = self.core.config.limit(&command);
         match route(&command, description)? {
-            Routed::Slot(slot) => self.to_slot(command, slot, description.access, limit).await,
+            Routed::Slot(slot) => self.core.send_to_slot(command, slot, description.access, limit).await,
             Routed::Any => {
                 let deadline = limit.and_then(Deadline::after);
-                self.with_tries(Box::new(command), Target::Any, deadline).await
+                self.core.send_to(Target::Any, Box::new(command), deadline).await
             }
             Routed::Split => self.execute_split(command, description).await,
             Routed::AllPrimaries(response) => self.fan_out(command, self.all_primaries(), response).await,
             Routed::AllNodes(response) => self.fan_out(command, self.all_nodes(), response).await,
         }
-    }
-
-    /// Sends a command until a node answers it.
-    pub(super) async fn with_tries(
-        &self,
-        command: Box<Command>,
-        target: Target,
-        deadline: Option<Deadline>,
-    ) -> Result<Value, Error> {
-        let tries = Tries::new(&self.core, target, deadline, command.name());
-        self.go_on(command, tries).await
-    }
-
-    /// Sends a command until a node answers it, after what `tries` knows.
-    pub(super) async fn go_on(&self, command: Box<Command>, mut tries: Tries<'_>) -> Result<Value, Error> {
-        self.answered(command, &mut tries).await.map(|(_, reply)| reply)
-    }
-
-    /// As [`go_on`](Self::go_on), with the node that has answered.
-    pub(super) async fn answered(
-        &self,
-        mut command: Box<Command>,
-        tries: &mut Tries<'_>,
-    ) -> Result<(Arc<Node>, Value), Error> {
-        let repeatable = command.is_idempotent();
-        let deadline = tries.deadline();
-        let overtakes = command.overtakes();
-        if overtakes {
-            tries.go_apart();
-        }
-        loop {
-            let place = tries.next().await?;
-            let attempted = match overtakes {
-                false => place.send(*command, deadline).await,
-                true => self.overtake(&place, command).await,
-            };
-            match attempted {
-                Ok(value) => return Ok((place.node, value)),
-                Err(Failed { error, command: Some(back), .. }) => {
-                    command = back;
-                    tries.failed(&place, error, repeatable).await?;
-                }
-                Err(Failed { error, command: None, .. }) => {
-                    self.core.note_failure(&place, &error);
-                    return Err(tries.give_up(error));
-                }
-            }
-        }
-    }
-}
-
-impl Cluster {
-    /// Sends a command that must not wait behind others on a connection of its own.
-    async fn overtake(&self, place: &Place, command: Box<Command>) -> Result<Value, Failed> {
-        let limited = place.client.limited(Command::clone(&command));
-        let answer = async { self.core.checkout(place).await?.execute(limited).await };
-        answer.await.map_err(|error| Failed { command: Some(command), ..error.into() })
     }
 }
 

@@ -3,10 +3,11 @@
 use valkey_rdma_resp::{ServerErrorKind, Value};
 
 use super::address::NodeAddress;
+use super::call::{ClusterCall, Target};
 use super::client::Cluster;
+use super::core::Place;
 use super::route::{Route, Routed, UNKNOWN, no_route, route, slot_of};
 use super::several_nodes::Targets;
-use super::tries::{Target, Tries};
 use crate::command::Command;
 use crate::command::table::{Access, find, first_key};
 use crate::dedicated::Dedicated;
@@ -20,15 +21,12 @@ impl Cluster {
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
         let (target, repeatable) = self.target(&command)?;
         let deadline = command.limit().and_then(Deadline::after);
-        let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
-        loop {
-            let place = tries.next().await?;
-            let answer = async { self.core.checkout(&place).await?.execute(command.clone()).await };
-            match answer.await {
-                Ok(value) => return Ok(value),
-                Err(error) => tries.failed(&place, error, repeatable).await?,
-            }
-        }
+        let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
+        let attempt = |place| {
+            let command = command.clone();
+            async move { self.core.checkout(&place).await?.execute(command).await }
+        };
+        call.run(attempt).await
     }
 
     /// Opens a dedicated connection to the node that `route` names: one node, so neither [`Route::AllPrimaries`] nor
@@ -59,8 +57,8 @@ impl Cluster {
             return Err(ClusterError::NoRoute { command: "a connection".to_owned(), reason }.into());
         };
         let deadline = self.core.config.command_timeout.and_then(Deadline::after);
-        let mut tries = Tries::new(&self.core, target, deadline, "a connection".to_owned());
-        let place = tries.next().await?;
+        let mut call = ClusterCall::new(&self.core, target, deadline, "a connection");
+        let place = call.next().await?;
         let mut connection = self.core.checkout(&place).await?;
         connection.set_reusable(false);
         Ok(connection)
@@ -80,16 +78,12 @@ impl Cluster {
         let (target, repeatable) = self.target(&command)?;
         let limit = self.core.config.limit(&command);
         let deadline = limit.and_then(Deadline::after);
-        let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
-        loop {
-            let place = tries.next().await?;
-            let begun =
-                async { self.core.checkout(&place).await?.stream_reply(command.clone(), limit).await };
-            match begun.await {
-                Ok(reader) => return Ok(reader),
-                Err(error) => tries.failed(&place, error, repeatable).await?,
-            }
-        }
+        let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
+        let attempt = |place| {
+            let command = command.clone();
+            async move { self.core.checkout(&place).await?.stream_reply(command, limit).await }
+        };
+        call.run(attempt).await
     }
 
     /// Sends a command whose last argument of `len` bytes is written piece by piece to the node of its key, as
@@ -105,23 +99,19 @@ impl Cluster {
         let limit = self.core.config.limit(&command);
         let deadline = limit.and_then(Deadline::after);
         let target = Target::Slot(slot, Access::Write);
-        let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
-        loop {
-            let place = tries.next().await?;
-            let begun = async {
-                match place.send(probe.clone(), deadline).await.map_err(|failed| failed.error) {
+        let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
+        let attempt = |place: Place| {
+            let (probe, command) = (probe.clone(), command.clone());
+            async move {
+                match place.send(probe, deadline).await.map_err(Error::from) {
                     // Without the answer, a slot that has moved is noticed by the command itself.
                     Err(Error::Server(refusal)) if refusal.kind() == ServerErrorKind::NoPerm => {}
                     answer => drop(answer?),
                 }
-                let connection = self.core.checkout(&place).await?;
-                connection.stream_argument(command.clone(), len, limit).await
-            };
-            match begun.await {
-                Ok(writer) => return Ok(writer),
-                Err(error) => tries.failed(&place, error, repeatable).await?,
+                self.core.checkout(&place).await?.stream_argument(command, len, limit).await
             }
-        }
+        };
+        call.run(attempt).await
     }
 
     /// The slot of a command's keys, and whether it may run twice. The primary, because a dedicated connection reads what

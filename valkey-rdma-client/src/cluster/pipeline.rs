@@ -8,11 +8,11 @@ use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use valkey_rdma_resp::Value;
 
+use super::call::{ClusterCall, Target};
 use super::client::Cluster;
 use super::core::Place;
 use super::node::Node;
 use super::route::{Routed, route};
-use super::tries::{Target, Tries};
 use crate::command::table::{Access, Description, find};
 use crate::command::{Command, Commands, EncodedPipeline};
 use crate::error::Error;
@@ -28,7 +28,7 @@ struct Sent<'a> {
     slot: u16,
     access: Access,
     /// What happened to it so far, if it has failed.
-    tries: Option<Box<Tries<'a>>>,
+    call: Option<Box<ClusterCall<'a>>>,
 }
 
 /// The commands of one node; if it has no connection, those of one slot.
@@ -69,7 +69,7 @@ impl Cluster {
                     if access == Access::Read {
                         command = command.idempotent();
                     }
-                    routed.push(Sent { index, command, slot, access, tries: None });
+                    routed.push(Sent { index, command, slot, access, call: None });
                 }
                 Ok(None) => apart.push(self.execute_apart(index, command, limit)),
                 Err(error) => answers.push((index, Err(error))),
@@ -124,7 +124,7 @@ impl Cluster {
                 Err(error) => return (unsent(commands, &error), Vec::new()),
             },
         };
-        commands.iter_mut().filter_map(|sent| sent.tries.as_mut()).for_each(|tries| tries.begins());
+        commands.iter_mut().filter_map(|sent| sent.call.as_mut()).for_each(|call| call.trouble.try_begins());
         let encoded: EncodedPipeline = commands.iter().map(|sent| &sent.command).collect();
         let outcome = match deadline.filter(|deadline| deadline.has_passed()) {
             Some(deadline) => Err(place.client.late(deadline).into()),
@@ -159,14 +159,14 @@ impl Cluster {
         let (mut again, mut asking) = (Vec::new(), Vec::new());
         for judged in join_all(judged).await {
             match judged {
-                Ok((sent, tries)) if tries.must_ask() => asking.push((sent, tries)),
-                Ok((sent, tries)) => again.push(Sent { tries: Some(tries), ..sent }),
+                Ok((sent, call)) if call.must_ask() => asking.push((sent, call)),
+                Ok((sent, call)) => again.push(Sent { call: Some(call), ..sent }),
                 Err(answer) => answers.push(answer),
             }
         }
         // ASKING is said for each command. In turn, so that commands of the same slot keep their order.
-        for (sent, tries) in asking {
-            answers.push((sent.index, self.go_on(Box::new(sent.command), *tries).await));
+        for (sent, call) in asking {
+            answers.push((sent.index, call.send(Box::new(sent.command)).await));
         }
         (answers, again)
     }
@@ -178,16 +178,16 @@ impl Cluster {
         place: &Place,
         error: Error,
         deadline: Option<Deadline>,
-    ) -> Result<(Sent<'a>, Box<Tries<'a>>), (usize, Result<Value, Error>)> {
-        let mut tries = sent.tries.take().unwrap_or_else(|| Box::new(self.tries_of(&sent, deadline)));
-        match tries.failed(place, error, sent.command.is_idempotent()).await {
-            Ok(()) => Ok((sent, tries)),
+    ) -> Result<(Sent<'a>, Box<ClusterCall<'a>>), (usize, Result<Value, Error>)> {
+        let mut call = sent.call.take().unwrap_or_else(|| Box::new(self.call_of(&sent, deadline)));
+        match call.failed(place, error).await {
+            Ok(()) => Ok((sent, call)),
             Err(error) => Err((sent.index, Err(error))),
         }
     }
 
-    fn tries_of(&self, sent: &Sent<'_>, deadline: Option<Deadline>) -> Tries<'_> {
-        Tries::new(&self.core, Target::Slot(sent.slot, sent.access), deadline, sent.command.name())
+    fn call_of(&self, sent: &Sent<'_>, deadline: Option<Deadline>) -> ClusterCall<'_> {
+        ClusterCall::of(&self.core, &sent.command, Target::Slot(sent.slot, sent.access), deadline)
     }
 
     /// Sorts commands by node. Those whose node has no connection are sorted by slot: each of these finds its own way.
@@ -198,9 +198,9 @@ impl Cluster {
         let mut live = Vec::new();
         let mut cut_off: HashMap<u16, Vec<usize>> = HashMap::new();
         for sent in commands {
-            let node = match &sent.tries {
+            let node = match &sent.call {
                 None => self.core.choose(&map, sent.slot, sent.access).cloned(),
-                Some(tries) => tries.pick(&map),
+                Some(call) => call.pick(&map),
             };
             let client = node.clone().and_then(|node| Some((node.live()?, node)));
             let place = client.map(|(client, node)| Place { node, client, asking: false });
@@ -228,12 +228,12 @@ impl Cluster {
     ) -> Result<Place, Error> {
         // The others have the same slot and the same deadline, so its node is theirs.
         let first = &mut commands[0];
-        let mut tries = match first.tries.take() {
-            Some(tries) => tries,
-            None => Box::new(self.tries_of(first, deadline)),
+        let mut call = match first.call.take() {
+            Some(call) => call,
+            None => Box::new(self.call_of(first, deadline)),
         };
-        let place = tries.next().await?;
-        first.tries = Some(tries);
+        let place = call.next().await?;
+        first.call = Some(call);
         Ok(place)
     }
 }
@@ -255,8 +255,8 @@ fn way(
 /// The answers to commands for whose slot no node was found.
 fn unsent(commands: Vec<Sent<'_>>, error: &Error) -> Answers {
     let answer = |sent: Sent<'_>| {
-        let error = match sent.tries {
-            Some(mut tries) => tries.give_up(error.clone()),
+        let error = match sent.call {
+            Some(mut call) => call.give_up(error.clone()),
             None => error.clone(),
         };
         (sent.index, Err(error))

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use valkey_rdma_resp::ServerError;
 
+use super::call::{ClusterCall, Redirection, Target};
 use super::client::Cluster;
 use super::core::{CLUSTER, Core, Place};
 use super::node::Node;
-use super::redirect::Verdict;
 use super::route::slot_of;
-use super::tries::{Target, Tries};
 use crate::command::table::Access;
 use crate::config::Config;
 use crate::error::{ClusterError, Error, LostCause, LostConnection};
@@ -50,7 +49,7 @@ impl Slots for ClusterSlots {
         let status = Status::new(CLUSTER.into(), Box::new(move || not_connected(&explains, slot)));
         let (handle, task) = Task::new(slot, &shared, status.clone(), core.config.offline_timeout)?;
         self.core.runtime.spawn(async move {
-            let source = Slot { core: &core, slot, status, tries: None, failure: None, place: None };
+            let source = Slot { core: &core, slot, status, call: None, failure: None, place: None };
             // The task, which is dropped before another branch runs, would say that it was stopped.
             let end = async {
                 core.ended().await;
@@ -71,7 +70,7 @@ struct Slot<'a> {
     slot: Option<u16>,
     status: Arc<Status>,
     /// What is known of redirections and failures, until a server has confirmed the subscriptions.
-    tries: Option<Tries<'a>>,
+    call: Option<ClusterCall<'a>>,
     /// The failure that the next try begins with.
     failure: Option<(Place, Error)>,
     /// Where the connection is.
@@ -82,22 +81,22 @@ impl Slot<'_> {
     async fn find(&mut self) -> Result<RawConnection, Error> {
         let core = self.core;
         let target = self.slot.map_or(Target::Any, |slot| Target::Slot(slot, Access::Write));
-        let new = || Tries::new(core, target, None, "SUBSCRIBE".to_owned()).apart();
-        let tries = self.tries.get_or_insert_with(new);
+        let new = || ClusterCall::new(core, target, None, "SUBSCRIBE").repeatable(true).dedicated();
+        let call = self.call.get_or_insert_with(new);
         if let Some((place, error)) = self.failure.take() {
-            tries.failed(&place, error, true).await?;
+            call.failed(&place, error).await?;
         }
         loop {
-            let place = tries.next().await?;
+            let place = call.next().await?;
             match place.client.connect_another(Purpose::Subscriber).await {
                 Ok(raw) => {
                     self.place = Some(place);
                     return Ok(raw);
                 }
                 Err(error) => {
-                    // Tries go on for long, and callers whose time is up meanwhile learn why.
+                    // Its tries go on for long, and callers whose time is up meanwhile learn why.
                     self.status.failed(error.clone());
-                    tries.failed(&place, error, true).await?;
+                    call.failed(&place, error).await?;
                 }
             }
         }
@@ -121,7 +120,7 @@ impl Source for Slot<'_> {
         let found = self.find().await;
         if found.is_err() {
             self.core.request_refresh();
-            self.tries = None;
+            self.call = None;
         }
         found
     }
@@ -144,15 +143,15 @@ impl Source for Slot<'_> {
 
     fn judge(&self, refusal: &ServerError) -> Judgement {
         let Some(place) = &self.place else { return Judgement::Final };
-        match Verdict::of(refusal, place.node.address()) {
-            Verdict::Final => Judgement::Final,
-            Verdict::Moved(..) => Judgement::Elsewhere,
-            Verdict::Ask(_) | Verdict::TryAgain | Verdict::NotReady => Judgement::NotReady,
+        match Redirection::of(refusal, place.node.address()) {
+            Redirection::Final => Judgement::Final,
+            Redirection::Moved(..) => Judgement::Elsewhere,
+            Redirection::Ask(_) | Redirection::TryAgain | Redirection::NotReady => Judgement::NotReady,
         }
     }
 
     fn left(&mut self, why: Left) {
-        let is_settled = self.tries.is_none();
+        let is_settled = self.call.is_none();
         self.failure = match (self.place.take(), why) {
             (Some(place), Left::Redirected(reply)) => Some((place, reply.into())),
             (Some(place), Left::Lost(cause)) if !is_settled => {
@@ -165,7 +164,7 @@ impl Source for Slot<'_> {
     }
 
     fn settled(&mut self) {
-        self.tries = None;
+        self.call = None;
     }
 }
 

@@ -8,12 +8,12 @@ use tokio::time::{Instant, timeout_at};
 use valkey_rdma_resp::Value;
 
 use super::address::NodeAddress;
+use super::call::{ClusterCall, Target};
 use super::client::Cluster;
 use super::discovery::own_slots;
 use super::node::Node;
 use super::route::slot_of;
 use super::slots_reply::SLOTS;
-use super::tries::{Target, Tries};
 use crate::command::Command;
 use crate::command::table::Access;
 use crate::error::{ClusterError, Error, Fate, TimedOut};
@@ -70,9 +70,9 @@ impl Cluster {
         command_at: impl Fn(&[u8]) -> Command,
     ) -> Result<Value, Error> {
         let command = command_at(cursor.get());
-        let mut tries = Tries::new(&self.core, target, deadline, command.name());
+        let mut call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(true);
         loop {
-            let place = tries.next().await?;
+            let place = call.next().await?;
             let server = place.client.id();
             if let Some(count) = cursor.restarted_too_often(&server) {
                 let (command, address) = (command.name(), place.node.address().to_string());
@@ -83,7 +83,7 @@ impl Cluster {
                     cursor.answered_by(server);
                     return Ok(reply);
                 }
-                Err(failed) => tries.failed(&place, failed.error, true).await?,
+                Err(failed) => call.failed(&place, failed.error).await?,
             }
         }
     }

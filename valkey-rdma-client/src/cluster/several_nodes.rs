@@ -8,12 +8,12 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use indexmap::IndexMap;
 use valkey_rdma_resp::{UnexpectedReply, Value};
 
+use super::call::{ClusterCall, Target};
 use super::client::Cluster;
 use super::join::join;
 use super::node::Node;
 use super::route::{Route, slot_of};
 use super::slots_reply::SLOTS;
-use super::tries::{Target, Tries};
 use crate::command::table::{Access, Description, Response, find, for_each_key};
 use crate::command::{Command, IntoCommand};
 use crate::error::{ClusterError, Error};
@@ -56,7 +56,7 @@ impl Cluster {
         }
         let deadline = self.core.config.limit(&command).and_then(Deadline::after);
         match self.targets(route)? {
-            Targets::One(target) => self.with_tries(Box::new(command), target, deadline).await,
+            Targets::One(target) => self.core.send_to(target, Box::new(command), deadline).await,
             Targets::Several(targets) => self.fan_out(command, targets, response).await,
         }
     }
@@ -109,8 +109,8 @@ impl Cluster {
             .map(|(at, target)| {
                 let command = Box::new(command.clone());
                 async move {
-                    let mut tries = Tries::new(&self.core, target, deadline, command.name());
-                    (at, self.answered(command, &mut tries).await)
+                    let call = ClusterCall::of(&self.core, &command, target, deadline);
+                    (at, call.answer(command).await)
                 }
             })
             .collect();
@@ -159,7 +159,9 @@ impl Cluster {
         let access = description.access;
         let (places, sent): (Vec<_>, Vec<_>) = parts
             .into_iter()
-            .map(|Part { slot, command, places }| (places, self.to_slot(command, slot, access, limit)))
+            .map(|Part { slot, command, places }| {
+                (places, self.core.send_to_slot(command, slot, access, limit))
+            })
             .unzip();
         let replies = join_all(sent).await;
         if description.response != Response::Default {

@@ -115,9 +115,9 @@ impl Topology {
         let mut known = lock(&self.known);
         if known.view.as_ref() == Some(&view) && !(known.patched && self.has_dead_primary()) {
             // Nothing is newer than the patches that the current map has.
-            let strays = known.take_strays(&self.map.load());
+            let unmapped = known.take_unmapped(&self.map.load());
             drop(known);
-            self.part_with(strays);
+            self.part_with(unmapped);
             return false;
         }
         known.patched = false;
@@ -234,7 +234,7 @@ impl Topology {
 
 impl Known {
     /// Takes out the nodes that only redirections have named: a node that always names others would have us keep them all.
-    fn take_strays(&mut self, map: &SlotMap) -> Vec<Arc<Node>> {
+    fn take_unmapped(&mut self, map: &SlotMap) -> Vec<Arc<Node>> {
         let view = self.view.iter().flat_map(|view| view.shards.iter().flatten()).map(|node| &node.address);
         let mapped = map.nodes();
         let named: HashSet<_> = view.chain(mapped.iter().map(|node| node.address())).collect();

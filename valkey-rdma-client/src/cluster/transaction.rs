@@ -2,9 +2,10 @@
 
 use valkey_rdma_resp::{ServerError, ServerErrorKind};
 
+use super::call::{ClusterCall, Target};
 use super::client::Cluster;
+use super::core::Place;
 use super::route::{no_route, slot_of};
-use super::tries::{Target, Tries};
 use crate::command::table::{Access, find, for_each_key};
 use crate::command::{Command, Commands, EncodedPipeline, Reply};
 use crate::error::{ClusterError, Error};
@@ -17,19 +18,19 @@ impl Cluster {
         let slot = one_slot([&command])?;
         let deadline = self.core.config.limit(&command).and_then(Deadline::after);
         let target = Target::Slot(slot, Access::Write);
-        let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
-        loop {
-            let place = tries.next().await?;
-            let begun = async {
+        let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(true).dedicated();
+        let attempt = |place: Place| {
+            let command = command.clone();
+            async move {
                 let connection = self.core.checkout(&place).await?;
-                Watch::begin(&place.client, connection, command.clone()).await
-            };
-            match begun.await {
-                Ok(watch) => return Ok(watch),
-                Err(Error::Server(error)) => tries.failed(&place, waited_out(error).into(), true).await?,
-                Err(error) => tries.failed(&place, error, true).await?,
+                let begun = Watch::begin(&place.client, connection, command).await;
+                begun.map_err(|error| match error {
+                    Error::Server(error) => waited_out(error).into(),
+                    error => error,
+                })
             }
-        }
+        };
+        call.run(attempt).await
     }
 
     /// Sends a transaction, from MULTI to EXEC, to the node of its keys. Returns the replies to all of it.
@@ -39,19 +40,13 @@ impl Cluster {
         let deadline = self.core.config.limit_together(inner).and_then(Deadline::after);
         let repeatable = inner.iter().all(Command::is_idempotent);
         let target = Target::Slot(slot, Access::Write);
-        let mut tries = Tries::new(&self.core, target, deadline, "MULTI".to_owned());
-        loop {
-            let place = tries.next().await?;
+        let call = ClusterCall::new(&self.core, target, deadline, "MULTI").repeatable(repeatable);
+        let attempt = |place: Place| async move {
             let encoded: EncodedPipeline = commands.iter().collect();
-            let error = match place.client.send(Commands::Many(encoded), deadline).await.all() {
-                Ok(replies) => match redirection(&replies) {
-                    Some(error) => error,
-                    None => return Ok(replies),
-                },
-                Err(failed) => failed.error,
-            };
-            tries.failed(&place, error, repeatable).await?;
-        }
+            let replies = place.client.send(Commands::Many(encoded), deadline).await.all()?;
+            redirection(&replies).map_or(Ok(replies), Err)
+        };
+        call.run(attempt).await
     }
 }
 

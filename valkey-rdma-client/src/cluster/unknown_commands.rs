@@ -6,10 +6,10 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use valkey_rdma_resp::Value;
 
+use super::call::Target;
 use super::client::Cluster;
 use super::learned::Learned;
 use super::route::no_route;
-use super::tries::Target;
 use crate::command::Command;
 use crate::error::Error;
 use crate::link::Deadline;
@@ -42,7 +42,7 @@ impl Cluster {
                 self.execute_described(command, &description).await
             }
             // No server knows it either. One of them says so.
-            None => self.with_tries(Box::new(command), Target::Any, deadline).await,
+            None => self.core.send_to(Target::Any, Box::new(command), deadline).await,
         }
     }
 
@@ -72,7 +72,7 @@ impl Cluster {
             return Ok(learned.clone());
         }
         let ask = Command::from_args(["COMMAND", "INFO", &name]).idempotent();
-        let described = match self.with_tries(Box::new(ask), Target::Any, deadline).await {
+        let described = match self.core.send_to(Target::Any, Box::new(ask), deadline).await {
             Ok(reply) => reply.as_slice().and_then(|entries| Learned::read(entries.first()?)).map(Arc::new),
             // The user may not be allowed to ask.
             Err(Error::Server(_)) => {

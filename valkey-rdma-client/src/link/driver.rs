@@ -29,7 +29,7 @@ use tracing::debug;
 use super::in_flight::InFlight;
 use super::queue::{Awake, Ending, Sleep, SubmitQueue};
 use super::request::{DeadlineTimer, Request};
-use super::shared::MultiplexerState;
+use super::state::MultiplexerState;
 use super::wake_together::WakeTogether;
 use crate::error::LostCause;
 use crate::link::RawConnection;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use valkey_rdma_transport::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// The queue looks for requests whose callers have gone away when this number have, or half as many as wait if that is more.
 pub(crate) const SWEEP: usize = 64;
@@ -74,17 +74,18 @@ impl Sub for Load {
     }
 }
 
-/// How the driver sleeps: what a caller does that pushes meanwhile.
+/// What the driver waits for while it sleeps, and so what a caller does that pushes meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleep {
-    /// Nothing is in flight: the caller sends.
+    /// For a request: nothing is in flight. The caller sends.
     Idle,
-    /// Replies are to come: the caller wakes the driver.
+    /// For replies or a request: few batches are in flight, so another may leave. The caller wakes the driver.
     Listening,
-    /// Many replies are to come: the caller wakes the driver if its request makes the batch full.
+    /// For replies or a full batch: many batches are in flight, so a small one waits. The caller wakes the driver if its request makes the
+    /// batch full.
     Holding,
-    /// Nothing can be sent, perhaps because there is no connection: the caller wakes the driver if its request must not wait as long
-    /// as all others.
+    /// For room or a connection: nothing can be sent, so a push changes nothing. But the driver's timer is set for the first deadline of
+    /// the requests that wait: the caller wakes the driver if its request has an earlier one.
     Blocked,
 }
 
@@ -192,7 +193,7 @@ impl<T: Submit> SubmitQueue<T> {
         Pushed::Queued
     }
 
-    /// Makes `task` the one that is woken, before the driver sleeps for the first time.
+    /// Makes `task` the waker of the driver, before the driver sleeps for the first time.
     pub(crate) fn register_waker(&self, task: &Waker) {
         lock(&self.0).task = Some(task.clone());
     }

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use valkey_rdma_resp::{Decoder, ProtocolError, ServerError, Value};
 use valkey_rdma_transport::{AnyStream, Monitor};
 
-use super::drain::Drain;
+use super::drain::{Drain, Outstanding};
 use super::registry::Registration;
 use super::tcp;
 use super::write_buffer::WriteBuffer;
@@ -354,47 +354,11 @@ fn arrived(read: io::Result<usize>) -> Result<usize, LostCause> {
     }
 }
 
-/// What the server still owes, apart from a reply that is partly in the decoder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outstanding {
-    /// This many replies, apart from those to commands that are not written.
-    Replies(usize),
-    /// `owed` replies, apart from those to commands that are not written. The next command blocks: it owes none, and those after it wait
-    /// for it. `behind` counts all of these.
-    UntilBlocked { owed: usize, behind: usize },
-    /// This many bytes of a string that is read piece by piece, CRLF included, then this many replies.
-    Bytes { left: usize, then: usize },
-}
-
-impl Outstanding {
-    pub(crate) const NOTHING: Self = Self::Replies(0);
-
-    /// Counts a reply as received.
-    pub(crate) fn one_less(&mut self) {
-        if let Self::Replies(owed) | Self::UntilBlocked { owed, .. } = self {
-            *owed = owed.saturating_sub(1);
-        }
-    }
-
-    /// Counts bytes as read.
-    pub(crate) fn less(&mut self, read: usize) {
-        if let Self::Bytes { left, .. } = self {
-            *left = left.saturating_sub(read);
-        }
-    }
-}
-
 impl Drop for RawConnection {
     fn drop(&mut self) {
         // A server does not answer half a command.
         let unwritten = self.write_buffer.unwritten_commands();
-        let (replies, bytes) = match self.outstanding {
-            Outstanding::Replies(count) => (count.saturating_sub(unwritten), 0),
-            Outstanding::UntilBlocked { owed, behind } => {
-                (owed.min((owed + behind).saturating_sub(unwritten)), 0)
-            }
-            Outstanding::Bytes { left, then } => (then, left),
-        };
+        let (bytes, replies) = self.outstanding.owed(unwritten);
         let between_replies = replies == 0 && bytes == 0 && self.decoder.is_empty();
         if between_replies || matches!(self.socket, AnyStream::Tcp(_)) {
             return;

@@ -146,10 +146,11 @@ impl ReplySender {
         if self.delivery == Delivery::Together || self.replies.is_empty() {
             return None;
         }
-        self.delivery = Delivery::Begun;
         if self.is_closed() {
             self.replies.clear();
+            return None;
         }
+        self.delivery = Delivery::Begun;
         let mut state = lock(self.slot.as_ref()?);
         state.add(&mut self.replies);
         state.caller.take()

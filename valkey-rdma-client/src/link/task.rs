@@ -14,7 +14,7 @@ use tracing::{Instrument, debug, debug_span, info, warn};
 use super::driver::Driver;
 use super::queue::SubmitQueue;
 use super::request::Request;
-use super::shared::MultiplexerState;
+use super::state::MultiplexerState;
 use crate::error::{Chain, LostCause};
 use crate::link::{Connector, RawConnection, Redialer};
 use crate::stats::Purpose;

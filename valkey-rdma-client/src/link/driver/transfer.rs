@@ -19,7 +19,7 @@ use crate::error::LostCause;
 use crate::link::Outstanding;
 use crate::link::queue::{Load, Submit};
 use crate::link::request::Request;
-use crate::link::shared::Push;
+use crate::link::state::Push;
 
 /// The fewest replies delivered in one go. Of more, half of what is in flight is delivered: those callers send their
 /// next commands while the other half waits, so the server has a batch to work on meanwhile.

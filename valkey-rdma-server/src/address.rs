@@ -1,20 +1,65 @@
-//! [`ListenUrl`]: an address to listen on, as a URL.
+//! [`Address`]: where a server is asked to listen, as a URL or otherwise.
 
 use std::borrow::Cow;
+use std::io;
+use std::net::SocketAddr;
 
-use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, UrlOptions, address, percent_decode};
+use valkey_rdma_transport::address::{self, AddressError};
+use valkey_rdma_transport::{
+    Config as TransportConfig, DeviceKind, TransportError, UrlOptions, percent_decode,
+};
 
+use crate::listener::{BindError, Listener};
 use crate::peer::Transport;
+
+/// An address to listen on.
+pub(crate) enum Address {
+    Url(String),
+    /// Over TCP, the settings are unused.
+    At(Transport, SocketAddr, Box<TransportConfig>),
+    /// Somebody listens there already.
+    Bound(Listener),
+}
+
+impl Address {
+    pub(crate) fn tcp(addr: SocketAddr) -> Self {
+        Self::At(Transport::Tcp, addr, Box::default())
+    }
+
+    pub(crate) fn rdma(device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
+        Self::At(Transport::Rdma(device), addr, Box::new(config.clone()))
+    }
+
+    /// Listens there.
+    pub(crate) async fn bind(self) -> Result<Listener, BindError> {
+        match self {
+            Self::Bound(listener) => Ok(listener),
+            Self::At(transport, addr, config) => Listener::bind(transport, addr, &config).await,
+            Self::Url(url) => {
+                let url = match ListenUrl::parse(&url) {
+                    Ok(parsed) => parsed,
+                    Err(reason) => {
+                        // What stands before the host may be a password.
+                        let url = url.rsplit('@').next().unwrap_or_default().to_owned();
+                        return Err(BindError::Url { url, reason });
+                    }
+                };
+                let addr = url.resolve().await?;
+                Listener::bind(url.transport, addr, &url.config).await
+            }
+        }
+    }
+}
 
 /// `rdma://host:port?rx_size=N&poll=MODE&device=NAME`, `emulated://...`, `valkey://host:port` or `redis://...`: what a client
 /// connects to.
 #[derive(Debug)]
-pub(crate) struct ListenUrl {
-    pub(crate) transport: Transport,
-    pub(crate) host: String,
-    pub(crate) port: u16,
+struct ListenUrl {
+    transport: Transport,
+    host: String,
+    port: u16,
     /// Unused over TCP.
-    pub(crate) config: TransportConfig,
+    config: TransportConfig,
 }
 
 /// Those of the [`UrlOptions`] that a listener can have.
@@ -27,7 +72,7 @@ const DEFAULT_PORT: u16 = 6379;
 
 impl ListenUrl {
     /// Parses a URL. The error says what is wrong, without quoting it.
-    pub(crate) fn parse(url: &str) -> Result<Self, Cow<'static, str>> {
+    fn parse(url: &str) -> Result<Self, Cow<'static, str>> {
         let (scheme, rest) =
             url.split_once("://").ok_or("expected rdma://host:port or valkey://host:port")?;
         let transport = match &scheme.to_ascii_lowercase()[..] {
@@ -79,6 +124,16 @@ impl ListenUrl {
         }
         let config = options.apply_to(TransportConfig::default());
         Ok(Self { transport, host, port, config })
+    }
+
+    /// The first address of the host.
+    async fn resolve(&self) -> Result<SocketAddr, BindError> {
+        let found = address::resolve(&self.host, self.port).await;
+        let first = found.and_then(|found| found.first().copied().ok_or(io::ErrorKind::NotFound.into()));
+        first.map_err(|source| match AddressError::within(&source) {
+            Some(error) => BindError::Rdma(TransportError::Address(error.clone())),
+            None => BindError::Resolve { host: self.host.clone(), source },
+        })
     }
 }
 
