@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use valkey_rdma_resp::{ProtocolError, ServerError, ServerErrorKind};
+use valkey_rdma_resp::{RespError, ServerError, ServerErrorKind};
 use valkey_rdma_transport::address::AddressError;
 use valkey_rdma_transport::{TransportError, is_out_of_descriptors};
 
@@ -257,7 +257,7 @@ const HANDSHAKE_HINT: &str = "is it a Valkey server, and does it admit this addr
 /// What to do about a connection that ended in the handshake.
 fn handshake_hint(cause: &LostCause) -> &'static str {
     match cause {
-        LostCause::OutOfStep(_) | LostCause::Protocol(ProtocolError::Unsolicited) => {
+        LostCause::OutOfStep(_) | LostCause::Protocol(RespError::Unsolicited) => {
             "is it a Valkey server, and does something between change its replies?"
         }
         _ => HANDSHAKE_HINT,
