@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use valkey_rdma_resp::{FromValue, Value};
 
 use crate::cluster::Cluster;
@@ -247,7 +248,7 @@ impl Client {
     pub async fn close(&self) {
         match &self.deployment {
             Deployment::Server(server) => server.close().await,
-            Deployment::Cluster(cluster) => cluster.close().await,
+            Deployment::Cluster(cluster) => cluster.close().boxed().await,
         }
     }
 

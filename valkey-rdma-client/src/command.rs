@@ -123,7 +123,7 @@ impl Command {
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
     /// use valkey_rdma_client::Command;
     ///
-    /// client.execute(Command::new("SET").arg("key").arg("value").idempotent()).await?;
+    /// client.command(Command::new("SET").arg("key").arg("value").idempotent()).await?;
     /// # Ok(())
     /// # }
     /// ```

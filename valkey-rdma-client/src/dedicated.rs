@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -104,7 +105,7 @@ impl Client {
         let command = command.into_command();
         match &self.deployment {
             Deployment::Server(server) => server.block(command).await,
-            Deployment::Cluster(cluster) => cluster.block(command).await,
+            Deployment::Cluster(cluster) => cluster.block(command).boxed().await,
         }
     }
 

@@ -185,6 +185,9 @@ mod stats;
 mod streaming;
 mod transaction;
 
+// `tests/submit_model.rs` compiles the queue a second time, with its own.
+use valkey_rdma_transport::sync;
+
 pub use cache::{Cache, CacheStats, Invalidation, Invalidations};
 pub use client::Client;
 pub use command::{Command, IntoCommand, RefusedCommand, ToArg};

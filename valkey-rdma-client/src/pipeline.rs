@@ -1,5 +1,6 @@
 //! [`Pipeline`]: commands that are sent together.
 
+use futures_util::FutureExt;
 use valkey_rdma_resp::{FromValue, UnexpectedReply, Value};
 
 use crate::client::{Client, Deployment};
@@ -155,7 +156,9 @@ impl Pipeline {
                 let replies = server.run_pipeline(commands).await?;
                 Ok(replies.into_iter().map(|reply| reply.map_err(Error::Server)).collect())
             }
-            To::Cluster { cluster, commands, keyless } => Ok(cluster.run_pipeline(commands, keyless).await),
+            To::Cluster { cluster, commands, keyless } => {
+                Ok(cluster.run_pipeline(commands, keyless).boxed().await)
+            }
         }
     }
 
@@ -199,7 +202,7 @@ impl Pipeline {
             To::Server { commands, .. } if commands.count() == 0 => return Ok(()),
             To::Server { server, commands, .. } => (server, commands),
             To::Cluster { cluster, commands, keyless } => {
-                let replies = cluster.run_pipeline(commands, keyless).await;
+                let replies = cluster.run_pipeline(commands, keyless).boxed().await;
                 replies.into_iter().enumerate().for_each(|(place, reply)| each(place, reply));
                 return Ok(());
             }

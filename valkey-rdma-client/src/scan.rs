@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use futures_core::Stream;
+use futures_util::FutureExt;
 use futures_util::stream;
 
 pub(crate) mod cursor;
@@ -110,7 +111,7 @@ impl Scan {
                 }
                 Ok(Some(keys))
             }
-            Of::Cluster(scan) => scan.next_batch(&self.options).await,
+            Of::Cluster(scan) => scan.next_batch(&self.options).boxed().await,
         }
     }
 

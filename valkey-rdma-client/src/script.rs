@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use valkey_rdma_resp::{FromValue, ServerErrorKind, UnexpectedReply, Value};
 
 use crate::client::{Client, Deployment};
@@ -202,7 +203,7 @@ impl Invocation<'_> {
                 let loaded = match &client.deployment {
                     Deployment::Server(server) => server.execute(load).await,
                     Deployment::Cluster(cluster) => {
-                        cluster.command_on(Route::Key(Bytes::copy_from_slice(key)), load).await
+                        cluster.command_on(Route::Key(Bytes::copy_from_slice(key)), load).boxed().await
                     }
                 };
                 let digest = match loaded {

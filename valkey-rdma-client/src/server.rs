@@ -62,7 +62,7 @@ impl Server {
             return Err(refusal.into());
         }
         if command.overtakes() && self.connector().can_connect() {
-            return Box::pin(self.overtake(command)).await;
+            return self.overtake(command).boxed().await;
         }
         let deadline = self.config().limit(&command).and_then(Deadline::after);
         Ok(self.send(Commands::One(command), deadline).await.last()?)

@@ -10,6 +10,7 @@ use std::time::Duration;
 pub use self::batch::Fetched;
 pub use self::reader::ValueReader;
 pub use self::writer::ValueWriter;
+use futures_util::FutureExt;
 use valkey_rdma_resp::{Header, UnexpectedReply, Value};
 
 use crate::client::{Client, Deployment};
@@ -72,7 +73,7 @@ impl Client {
     pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
         match &self.deployment {
             Deployment::Server(server) => server.stream_reply(command).await,
-            Deployment::Cluster(cluster) => cluster.stream_reply(command).await,
+            Deployment::Cluster(cluster) => cluster.stream_reply(command).boxed().await,
         }
     }
 
@@ -104,7 +105,7 @@ impl Client {
     pub async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
         match &self.deployment {
             Deployment::Server(server) => server.stream_argument(command, len).await,
-            Deployment::Cluster(cluster) => cluster.stream_argument(command, len).await,
+            Deployment::Cluster(cluster) => cluster.stream_argument(command, len).boxed().await,
         }
     }
 }

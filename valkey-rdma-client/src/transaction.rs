@@ -1,5 +1,6 @@
 //! [`Transaction`]: MULTI to EXEC, and [`Watch`] before it.
 
+use futures_util::FutureExt;
 use valkey_rdma_resp::{FromValue, Value};
 
 use crate::client::{Client, Deployment};
@@ -85,7 +86,7 @@ impl Client {
         let command = keys.into_iter().fold(Command::new("WATCH"), Command::arg);
         match &self.deployment {
             Deployment::Server(server) => server.watch(command).await,
-            Deployment::Cluster(cluster) => cluster.watch(command).await,
+            Deployment::Cluster(cluster) => cluster.watch(command).boxed().await,
         }
     }
 }
@@ -216,7 +217,7 @@ impl Transaction {
         self.commands.push(Command::new("EXEC"));
         let replies = match self.place {
             Place::Shared(client) => client.run_pipeline(self.commands.iter().collect()).await?,
-            Place::Cluster(cluster) => cluster.run_transaction(&self.commands).await?,
+            Place::Cluster(cluster) => cluster.run_transaction(&self.commands).boxed().await?,
             Place::Watching(client, mut connection) => {
                 let limit = client.config().limit_together(&self.commands);
                 let replies = connection.execute_all(&self.commands, limit).await?;

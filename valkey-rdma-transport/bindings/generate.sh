@@ -106,4 +106,4 @@ rustfmt --edition 2024 --config-path "$here/../.." "$out"
         /^}/                   { if (item != "" && fields != "") print item fields ";"; item = ""; fields = "" }
     ' "$out"
     echo '}'
-} >"$here/../src/verbs/sys/compare_bindings/items.rs"
+} >"$here/../src/verbs/sys/tests/compare_bindings/items.rs"

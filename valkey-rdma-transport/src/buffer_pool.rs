@@ -134,6 +134,7 @@ impl BufferPool {
 
     /// Its memory, for a device.
     #[must_use]
+    #[doc(hidden)]
     pub fn memory(&self) -> SendMemory {
         self.0.memory.clone()
     }

@@ -67,7 +67,7 @@ use crate::error::TransportError;
 pub use self::queue_pair::QueuePair;
 pub use self::request::{Completion, LocalSlice, Region, RemoteRegion, Request};
 pub use crate::device::work::{FailureStatus, Outcome};
-pub use crate::device::{Access, DeviceOptions, Interrupt};
+pub use crate::device::{Access, DeviceOptions, Interrupt, Limits};
 
 /// Waits for peers that want to connect.
 pub struct Listener {

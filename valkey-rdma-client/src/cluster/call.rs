@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::{Instant, sleep_until};
 use valkey_rdma_resp::Value;
 
@@ -47,13 +48,13 @@ impl Core {
                 Ok(value) => Ok(value),
                 Err(failed) => {
                     let target = Target::Slot(slot, access);
-                    Box::pin(self.send_after_failure(place, failed, target, deadline)).await
+                    self.send_after_failure(place, failed, target, deadline).boxed().await
                 }
             },
             Err(node) => {
                 let mut call = ClusterCall::of(self, &command, Target::Slot(slot, access), deadline);
                 call.chosen = node;
-                Box::pin(call.send(Box::new(command))).await
+                call.send(Box::new(command)).boxed().await
             }
         }
     }

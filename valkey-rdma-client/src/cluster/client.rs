@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use valkey_rdma_resp::Value;
 
@@ -70,7 +71,8 @@ impl Cluster {
         if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
         }
-        // Nearly all commands have one key. For all others, a boxed future finds the nodes.
+        // Nearly all commands have one key. For all others a future finds the nodes that is boxed, and its type is not seen from outside: the
+        // smaller this future is, the less it costs to await it, and the compiler follows only so many futures within each other.
         match only_key(&command).map(|(key, access)| (slot_of(key), access)) {
             Some((slot, access)) => {
                 if access == Access::Read {
@@ -79,7 +81,7 @@ impl Cluster {
                 let limit = self.core.config.limit(&command);
                 self.core.send_to_slot(command, slot, access, limit).await
             }
-            None => Box::pin(self.execute_found(command)).await,
+            None => self.execute_found(command).boxed().await,
         }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use valkey_rdma_transport::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// The queue looks for requests whose callers have gone away when this number have, or half as many as wait if that is more.
 pub(crate) const SWEEP: usize = 64;

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use bytes::Bytes;
 use futures_core::Stream;
+use futures_util::FutureExt;
 use futures_util::stream;
 use valkey_rdma_resp::FromValue;
 
@@ -87,7 +88,7 @@ impl<T: FromValue + Send + 'static> ElementScan<T> {
         let command_at = |at: &[u8]| options.add_to(Command::new(name).arg(key).arg(at));
         let reply = match &self.client.deployment {
             Deployment::Server(server) => server.execute(command_at(cursor.get())).await?,
-            Deployment::Cluster(cluster) => cluster.scan_key(key, cursor, command_at).await?,
+            Deployment::Cluster(cluster) => cluster.scan_key(key, cursor, command_at).boxed().await?,
         };
         let (next, elements) = batch(reply)?;
         if !cursor.advance(next) {

@@ -1,4 +1,4 @@
-//! Ending a thread's wait for a device from another thread.
+//! Ending a thread's wait for a device from another thread, with a waker that a descriptor shows.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -78,6 +78,7 @@ impl Interrupt {
     }
 }
 
+/// A waker that a descriptor shows: readable from when it is woken until it is lowered.
 #[derive(Debug)]
 pub(crate) struct WakeFd {
     /// A byte is in the socket, or will be in a moment.

@@ -1,4 +1,4 @@
-//! What numbers of the system mean here: a failed call, a status of the connection manager, a limit.
+//! The system's errors, and what its numbers mean here: a failed call, a status of the connection manager, a limit.
 //! The texts of failed completions are in `valkey-rdma-proto/src/work.rs`: `FailureStatus`.
 
 use std::error::Error;
@@ -66,8 +66,11 @@ pub(crate) fn memlock_limit() -> Option<u64> {
     soft_limit(Resource::RLIMIT_MEMLOCK)
 }
 
+/// The soft limit of a resource. `None`: there is no limit, or the system does not say.
+#[allow(clippy::useless_conversion, reason = "the system's type has 32 bits on 32-bit machines")]
 fn soft_limit(resource: Resource) -> Option<u64> {
-    getrlimit(resource).ok().map(|(soft, _)| soft).filter(|limit| *limit != RLIM_INFINITY)
+    let (soft, _) = getrlimit(resource).ok()?;
+    (soft != RLIM_INFINITY).then(|| soft.into())
 }
 
 /// What to do about an OS error of a call into the device, where the number has a usual cause.

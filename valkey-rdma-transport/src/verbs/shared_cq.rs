@@ -1,4 +1,4 @@
-//! A completion queue that several connections share by [these rules](super::demux), behind a lock, with a task that waits
+//! A completion queue that several connections share by [these rules](demux), behind a lock, with a task that waits
 //! for its events. [`CqHandle`] is where a connection's completions come from: such a queue, or one of its own.
 
 pub(super) mod demux;

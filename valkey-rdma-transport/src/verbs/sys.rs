@@ -14,8 +14,6 @@
 
 mod bindings;
 mod cm;
-#[cfg(all(test, feature = "rdma-sys"))]
-mod compare_bindings;
 pub(super) mod convert;
 mod device;
 mod library;
@@ -55,4 +53,9 @@ fn or_number(ret: i32) -> io::Result<()> {
         -1 => Err(io::Error::last_os_error()),
         number => Err(io::Error::from_raw_os_error(number.saturating_abs())),
     }
+}
+
+#[cfg(all(test, feature = "rdma-sys"))]
+mod tests {
+    mod compare_bindings;
 }

@@ -1,4 +1,4 @@
-//! What is asked of the operating system itself: descriptors, mappings, limits.
+//! What is asked of the operating system itself: descriptors, mappings, the size of a page.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};

@@ -5,7 +5,7 @@
 
 use std::mem::{MaybeUninit, align_of, offset_of, size_of};
 
-use super::bindings as ours;
+use crate::verbs::sys::bindings as ours;
 
 /// What is compared of one type: its size and alignment in bytes, and of each field the name, offset and size.
 #[derive(Debug, PartialEq, Eq)]
