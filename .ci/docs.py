@@ -38,7 +38,7 @@ COUNTERS = {
     "valkey-rdma-client/src/cluster/counters.rs": ["ClusterCounters"],
     "valkey-rdma-proto/src/connection/counters.rs": ["Counters"],
     "valkey-rdma-transport/src/stats.rs": ["Stats", "DeviceCounters", "ListenerStats"],
-    "valkey-rdma-server/src/refused.rs": ["Refused"],
+    "valkey-rdma-server/src/monitor.rs": ["Refused"],
 }
 
 

@@ -73,7 +73,6 @@
 //! `fallback=tcp`, nodes whose RDMA fails are reached over TCP, and [`Cluster::status`] shows which these are.
 
 mod address;
-mod aggregate;
 mod call;
 mod client;
 mod config;
@@ -81,33 +80,34 @@ mod core;
 mod counters;
 mod dedicated;
 mod discovery;
-mod fan_out;
-mod field;
-mod learn_commands;
+mod join;
 mod learned;
 mod node;
 mod pipeline;
-mod ports;
 mod pubsub;
 mod refresh;
 mod replicas;
 mod route;
 mod scan;
+mod several_nodes;
 mod silence;
 mod slot_map;
 mod slots_reply;
-mod split;
 mod status;
 mod topology;
 mod transaction;
+mod unknown_commands;
 
+pub(crate) use self::address::PortRules;
 pub use self::address::{MappedAddress, NodeAddress};
 pub use self::client::Cluster;
 pub(crate) use self::config::ClusterConfig;
 pub use self::counters::ClusterCounters;
-pub(crate) use self::ports::PortRules;
-pub use self::replicas::{Choice, ReadCandidate, ReadFrom};
+pub use self::replicas::{ReadCandidate, ReadFrom};
+pub use self::route::Route;
 pub(crate) use self::route::slot_of;
-pub use self::route::{Route, Routing};
+// For the gateway, which keeps commands of a transaction together itself.
+#[doc(hidden)]
+pub use self::route::Routing;
 pub(crate) use self::scan::ClusterScan;
 pub use self::status::{ClusterStatus, NodeStatus};

@@ -12,16 +12,9 @@ use valkey_rdma_resp::{FromValue, ServerError, Value};
 use crate::client::{Client, Deployment};
 use crate::command::{Command, IntoCommand};
 use crate::error::{ClusterError, Error, LostCause, LostConnection, TimedOut};
-use crate::link::Outstanding;
-use crate::link::RawConnection;
+use crate::link::{Answer, Outstanding, RawConnection, Watch, keepalive_limit};
 use crate::server::Server;
 use crate::stats::{ConnectionInfo, Purpose};
-
-mod replaced;
-mod silence;
-
-use replaced::ReplacedCheck;
-use silence::ServerCheck;
 
 /// A connection with one owner: [`Client::dedicated`]. Commands of other tasks do not come in between. Commands have no time limit
 /// unless [they set one](Command::timeout).
@@ -52,7 +45,7 @@ pub struct Dedicated {
     /// True if the connection can be reused by another owner.
     reusable: bool,
     /// `None`: calls never leave a server that is silent.
-    replaced: Option<ReplacedCheck>,
+    watch: Option<Watch>,
 }
 
 impl Client {
@@ -161,7 +154,7 @@ impl Server {
         };
         let (client, info) = (self.clone(), raw.info.clone());
         let cause = Arc::new(LostCause::Cancelled);
-        Ok(Dedicated { client, raw: Some(raw), info, cause, reusable: true, replaced: None })
+        Ok(Dedicated { client, raw: Some(raw), info, cause, reusable: true, watch: None })
     }
 
     /// As [`checkout`](Self::checkout). This, and the calls of the connection, end with [`LostCause::Silent`] once the server has left a PING
@@ -171,17 +164,32 @@ impl Server {
         limit: Duration,
         replaced: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Result<Dedicated, Error> {
-        let replaced = ReplacedCheck::new(self, limit, replaced);
+        let (liveness, runtime) = (self.liveness().clone(), self.runtime().clone());
+        let watch = Watch::of_calls_on_node(liveness, self.ping(), runtime, limit, replaced);
         let mut connection = tokio::select! {
             biased;
             opened = self.checkout() => opened?,
-            cause = replaced.failed() => {
+            cause = watch.left() => {
                 let peer = self.connector().endpoint.authority().into();
                 return Err(LostConnection::new(peer, Arc::new(cause), false).into());
             }
         };
-        connection.replaced = Some(replaced);
+        connection.watch = Some(watch);
         Ok(connection)
+    }
+
+    /// Ends calls that block on this connection once its server is silent. `None`: silence is not limited, or the transport notices it.
+    fn watch_blocking_call(&self, raw: &RawConnection) -> Option<Watch> {
+        let limit = keepalive_limit(&raw.info, self.config())?;
+        let (liveness, runtime) = (self.liveness().clone(), self.runtime().clone());
+        let whereabouts = self.connector().whereabouts(raw);
+        Some(Watch::of_blocking_call(liveness, self.ping(), runtime, limit, whereabouts))
+    }
+
+    /// Asks the server whether it is there.
+    fn ping(&self) -> impl Fn() -> BoxFuture<'static, Answer> + Send + Sync + 'static {
+        let client = self.clone();
+        move || Box::pin(ping(client.clone()))
     }
 }
 
@@ -249,12 +257,8 @@ impl Dedicated {
         }
         let client = self.client.clone();
         self.with_connection(limit, async |raw| {
-            let check = ServerCheck::new(&client, raw);
-            tokio::select! {
-                biased;
-                replies = raw.exchange_blocking(commands) => replies,
-                cause = check.failed() => Err(cause),
-            }
+            let watch = client.watch_blocking_call(raw);
+            watched(watch.as_ref(), raw.exchange_blocking(commands)).await
         })
         .await
     }
@@ -301,16 +305,8 @@ impl Dedicated {
             return Err(TimedOut { peer: self.peer(), limit, may_have_run: false }.into());
         }
         let Some(mut raw) = self.raw.take() else { return Err(self.lost_error(false)) };
-        let replaced = &self.replaced;
-        let work = async |raw: &mut RawConnection| match replaced {
-            None => work(raw).await,
-            Some(check) => tokio::select! {
-                biased;
-                done = work(raw) => done,
-                // Made only when the work has to wait.
-                cause = async { check.failed().await } => Err(cause),
-            },
-        };
+        let watch = &self.watch;
+        let work = async |raw: &mut RawConnection| watched(watch.as_ref(), work(raw)).await;
         let outcome = match limit {
             None => work(&mut raw).await,
             Some(limit) => match self.client.runtime().timed(|| timeout(limit, work(&mut raw))).await {
@@ -348,6 +344,42 @@ impl Dedicated {
         self.client.connector().endpoint.authority().into()
     }
 }
+
+/// Does work on a connection until it is left because of its server.
+async fn watched<T>(
+    watch: Option<&Watch>,
+    work: impl Future<Output = Result<T, LostCause>>,
+) -> Result<T, LostCause> {
+    match watch {
+        None => work.await,
+        Some(watch) => tokio::select! {
+            biased;
+            done = work => done,
+            // Made only when the work has to wait.
+            cause = async { watch.left().await } => Err(cause),
+        },
+    }
+}
+
+/// Asks a server whether it answers, on the client's shared connection, or on a new one if that was lost. It is the asker who limits the
+/// time.
+async fn ping(client: Server) -> Answer {
+    match client.execute(Command::new("PING").timeout(FOREVER)).await {
+        Ok(_) | Err(Error::Server(_)) => Answer::Present,
+        Err(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Moved) => Answer::Moved,
+        Err(Error::TimedOut(_)) => Answer::Silent,
+        // The program wants no more connections.
+        Err(_) if client.check_open().is_err() => Answer::Present,
+        // That the shared connection was lost says nothing of this one. A refusal is an answer.
+        Err(_) => match client.connector().connect(Purpose::Dedicated).await.map_err(Error::from) {
+            Err(error) if error.server().is_none() => Answer::Silent,
+            _ => Answer::Present,
+        },
+    }
+}
+
+/// Stands for no limit.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
 
 impl Drop for Dedicated {
     fn drop(&mut self) {

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use valkey_rdma_resp::Protocol;
-use valkey_rdma_transport::{Config as TransportConfig, Polling};
+use valkey_rdma_transport::{Config as TransportConfig, Polling, UrlOptions};
 
 mod cluster;
 mod error;
@@ -103,12 +103,9 @@ pub struct Endpoint {
     database: u32,
     protocol: Protocol,
     timeout: Duration,
-    rx_size: Option<u32>,
-    device: Option<String>,
-    gid: Option<u32>,
+    /// What it says about the transport.
+    settings: UrlOptions,
     fallback: bool,
-    source: Option<IpAddr>,
-    polling: Polling,
     rdma_port: RdmaPort,
     /// The server is the primary that these report.
     sentinels: Option<Box<Sentinels>>,
@@ -140,12 +137,8 @@ impl Endpoint {
             database: 0,
             protocol: Protocol::default(),
             timeout: Self::DEFAULT_TIMEOUT,
-            rx_size: None,
-            device: None,
-            gid: None,
+            settings: UrlOptions::default(),
             fallback: false,
-            source: None,
-            polling: Polling::default(),
             rdma_port: RdmaPort::Same,
             sentinels: None,
             other_seeds: None,
@@ -204,19 +197,19 @@ impl Endpoint {
     /// Receive window in bytes, if set.
     #[must_use]
     pub fn rx_size(&self) -> Option<u32> {
-        self.rx_size
+        self.settings.rx_size
     }
 
     /// RDMA device, if set.
     #[must_use]
     pub fn device(&self) -> Option<&str> {
-        self.device.as_deref()
+        self.settings.device.as_deref()
     }
 
     /// The address to connect from, if set.
     #[must_use]
     pub fn source(&self) -> Option<IpAddr> {
-        self.source
+        self.settings.source
     }
 
     /// True if TCP is tried after RDMA.
@@ -228,13 +221,13 @@ impl Endpoint {
     /// GID index to connect from, if set.
     #[must_use]
     pub fn gid(&self) -> Option<u32> {
-        self.gid
+        self.settings.gid
     }
 
     /// How the connection waits for its device.
     #[must_use]
     pub fn polling(&self) -> Polling {
-        self.polling
+        self.settings.polling
     }
 
     /// The Sentinels that report the address, if any.
@@ -272,23 +265,8 @@ impl Endpoint {
     }
 
     /// Replaces the settings that this endpoint asks for.
-    pub(crate) fn apply_to(&self, mut config: TransportConfig) -> TransportConfig {
-        if let Some(bytes) = self.rx_size {
-            config = config.rx_size(bytes);
-        }
-        if let Some(name) = &self.device {
-            config = config.device(name);
-        }
-        if let Some(index) = self.gid {
-            config = config.gid_index(index);
-        }
-        if let Some(address) = self.source {
-            config = config.source(address);
-        }
-        if self.polling != Polling::default() {
-            config = config.polling(self.polling);
-        }
-        config
+    pub(crate) fn apply_to(&self, config: TransportConfig) -> TransportConfig {
+        self.settings.apply_to(config)
     }
 }
 

@@ -140,8 +140,7 @@
 //! | announces a string longer than 16 GiB, or 1 GiB with addresses of 32 bits | [`Error::Lost`] with a [`ProtocolError`] | at once |
 //! | over RDMA: sends nothing, not even keepalives | [`Error::Lost`] | [`Config::keepalive_timeout`], 20 s |
 //! | over TCP: its machine answers no probes of the kernel | [`Error::Lost`] | the same |
-//! | over TCP: is frozen while a call blocks | [`Error::Lost`] with [`LostCause::Silent`] | one and a half of the same: it answers no PING |
-//! | over TCP: is frozen while a [`Subscriber`] waits | [`Event::Reconnected`](pubsub::Event::Reconnected), once it can | at most twice the same |
+//! | over TCP: is frozen while a call blocks, or a [`Subscriber`] waits | [`Error::Lost`] with [`LostCause::Silent`], or [`Event::Reconnected`](pubsub::Event::Reconnected) once it can | at most twice the same: it answers no PING |
 //! | is a frozen node of a cluster that gives its slots to another | [`Error::Lost`], or another try there | [`Config::silence_limit`], 1 s (2 s on a [`Dedicated`]), and the time to read the map |
 //! | sends keepalives, but offers no receive window | [`Error::Lost`] | [`Config::stall_timeout`], 30 s |
 //! | does not reply while [`Client::close`] waits | `close` returns | [`Config::close_timeout`], 3 s |
@@ -173,7 +172,6 @@ mod events;
 mod link;
 mod pipeline;
 pub mod pubsub;
-mod question;
 #[cfg(feature = "redis")]
 mod redis;
 mod runtime;

@@ -12,8 +12,7 @@ use crate::command::{Command, Commands, EncodedPipeline};
 use crate::config::Config;
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::ServerEvents;
-use crate::link::{Connector, Deadline, Delivery, IdlePool, Multiplexer, Sent};
-use crate::question::Question;
+use crate::link::{Connector, Deadline, Delivery, IdlePool, Liveness, Multiplexer, Sent};
 use crate::runtime::Runtime;
 use crate::stats::State;
 
@@ -49,10 +48,7 @@ struct Inner {
     pool: IdlePool,
     events: Arc<ServerEvents>,
     runtime: Runtime,
-    /// Of calls that block.
-    question: Question,
-    /// Of calls on a node that a cluster may have replaced: these want to know sooner.
-    early_question: Question,
+    liveness: Arc<Liveness>,
 }
 
 impl Server {
@@ -183,14 +179,9 @@ impl Server {
         &self.inner.pool
     }
 
-    /// Whether its server answers.
-    pub(crate) fn question(&self) -> &Question {
-        &self.inner.question
-    }
-
-    /// Whether its server answers, for calls that leave a server that was replaced.
-    pub(crate) fn early_question(&self) -> &Question {
-        &self.inner.early_question
+    /// Whether its server is still there.
+    pub(crate) fn liveness(&self) -> &Arc<Liveness> {
+        &self.inner.liveness
     }
 
     /// How many requests each connection's queue holds.

@@ -5,13 +5,12 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::error::ProtocolError;
+use crate::error::ServerError;
+use crate::frame_scanner::{Skipped, replacement};
 use crate::integer::{self, parse_length};
-use crate::limits::{MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING, TOO_DEEP};
 use crate::line::LineScanner;
-use crate::protocol::Protocol;
-use crate::reply_error::ProtocolError;
-use crate::server_error::ServerError;
-use crate::skipped::{Skipped, replacement};
+use crate::protocol::{MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING, Protocol, TOO_DEEP};
 use crate::value::Value;
 
 /// Room offered to a read when nothing is known about the next bytes.

@@ -1,10 +1,13 @@
-//! [`FrameScanner`]: where replies end, for programs that pass them on without decoding them.
+//! [`FrameScanner`]: where replies end, for programs that pass them on without decoding them, and for what a decoder passes over.
 
+use bytes::{Buf, BytesMut};
+
+use crate::error::ProtocolError;
+use crate::error::ServerError;
 use crate::integer::parse_length;
-use crate::limits::{MAX_LINE, MAX_MEMBERS, MAX_STRING};
 use crate::line::LineScanner;
-use crate::protocol::Protocol;
-use crate::reply_error::ProtocolError;
+use crate::protocol::{MAX_LINE, MAX_MEMBERS, MAX_STRING, Protocol};
+use crate::value::Value;
 
 /// How far a scanner got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +180,33 @@ const MAX_DEPTH: usize = 64 * 1024;
 
 /// Length of `\r\n`.
 const LINE_END: u64 = 2;
+
+/// Passes over a part of a reply that is well formed, but beyond a limit. A script of one caller can return such a reply, and the
+/// replies to others follow it on the same connection.
+#[derive(Debug)]
+pub(crate) struct Skipped {
+    scanner: FrameScanner,
+    /// The error that stands in its place.
+    error: &'static str,
+}
+
+impl Skipped {
+    pub(crate) fn new(error: &'static str) -> Self {
+        Self { scanner: FrameScanner::default(), error }
+    }
+
+    /// Passes over the bytes of that part. Returns what stands in its place once all of it has arrived.
+    pub(crate) fn pass(&mut self, buffer: &mut BytesMut) -> Result<Option<Value>, ProtocolError> {
+        let Scanned { len, complete } = self.scanner.scan(buffer)?;
+        buffer.advance(len);
+        Ok(complete.then(|| replacement(self.error)))
+    }
+}
+
+/// An error in the place of a part of a reply.
+pub(crate) fn replacement(error: &str) -> Value {
+    Value::Error(ServerError::from_reply(error.as_bytes()))
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Decimal integers as Valkey reads and writes them: lengths on the wire, and values.
 
-use crate::reply_error::ProtocolError;
+use crate::error::ProtocolError;
 
 /// Parses a decimal integer with exactly the grammar that Valkey accepts: an optional `-`, no leading zero, no blanks,
 /// nothing after the last digit. `None` for anything else, and for numbers beyond an `i64`.

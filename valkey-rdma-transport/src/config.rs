@@ -1,6 +1,7 @@
 //! Settings of a stream and of a listener's streams.
 
 mod device;
+mod url_options;
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -10,6 +11,8 @@ use valkey_rdma_proto as proto;
 
 use crate::device::{QUEUE_DEPTH, SharedCq};
 use crate::polling::Polling;
+
+pub use self::url_options::{UrlOptions, percent_decode};
 
 /// How connections are made. [`Config::default`] works unedited.
 #[derive(Clone, Debug)]

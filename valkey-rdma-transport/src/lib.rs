@@ -82,6 +82,8 @@ mod verbs;
 pub use any_stream::{AnyStream, Duplex};
 pub use buffer_pool::{BufferPool, PoolBuffer, UnusablePool};
 pub use config::Config;
+#[doc(hidden)]
+pub use config::{UrlOptions, percent_decode};
 pub use device::{DeviceFault, DeviceInfo, DeviceKind, Obstacle, SharedCq, SharedCqError, UnknownName};
 pub use error::{GidProblem, SystemError, TransportError, is_out_of_descriptors};
 pub use listener::{Listener, Request};

@@ -235,11 +235,11 @@ impl<'a> ClusterCall<'a> {
                 None => self.chosen.take().or_else(|| self.pick(&self.core.topology.map())),
             };
             let Some(node) = node else {
-                let error = match self.target {
-                    Target::Slot(slot, _) | Target::Primary(_, slot) => ClusterError::Uncovered { slot },
-                    Target::Any | Target::Node(_) => ClusterError::NoPrimaries,
+                let slot = match self.target {
+                    Target::Slot(slot, _) | Target::Primary(_, slot) => Some(slot),
+                    Target::Any | Target::Node(_) => None,
                 };
-                self.pause(error.into(), true).await?;
+                self.pause(ClusterError::Uncovered { slot }.into(), true).await?;
                 continue;
             };
             if let Some(client) = node.live() {

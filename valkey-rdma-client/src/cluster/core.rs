@@ -12,12 +12,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 use valkey_rdma_resp::Value;
 
-use super::address::NodeAddress;
+use super::address::{NodeAddress, PortRules};
 use super::counters::ClusterCounters;
 use super::discovery::ask;
 use super::learned::Learned;
 use super::node::{DialSettings, Node};
-use super::ports::PortRules;
 use super::refresh::{RefreshRequest, RefreshTask, request_refresh};
 use super::silence::SilenceWatch;
 use super::slot_map::SlotMap;

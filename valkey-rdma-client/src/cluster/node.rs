@@ -9,8 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::address::NodeAddress;
-use super::ports::PortRules;
+use super::address::{NodeAddress, PortRules};
 use crate::config::{Backoff, Config};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause, LostConnection};

@@ -184,9 +184,9 @@ fn not_connected(core: &Core, slot: Option<u16>) -> Option<Error> {
     match slot {
         Some(slot) => match core.choose(&map, slot, Access::Write) {
             Some(node) => last_error(node),
-            None => Some(ClusterError::Uncovered { slot }.into()),
+            None => Some(ClusterError::Uncovered { slot: Some(slot) }.into()),
         },
-        None if map.shards().is_empty() => Some(ClusterError::NoPrimaries.into()),
+        None if map.shards().is_empty() => Some(ClusterError::Uncovered { slot: None }.into()),
         None => map.shards().iter().find_map(|shard| last_error(&shard.primary)),
     }
 }

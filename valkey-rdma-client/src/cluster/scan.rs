@@ -174,7 +174,7 @@ impl ClusterScan {
         let Some(slot) = self.done.iter().position(|done| !done) else { return Ok(false) };
         let slot = slot as u16;
         let map = self.cluster.core.topology.map();
-        let shard = map.shard(slot).ok_or(ClusterError::Uncovered { slot })?;
+        let shard = map.shard(slot).ok_or(ClusterError::Uncovered { slot: Some(slot) })?;
         let address = shard.primary.address().clone();
         let slots = map.slots_of(&address).collect();
         self.part = Some(Part { address, cursor: Cursor::default(), ended: false, slots });
@@ -195,7 +195,7 @@ impl ClusterScan {
             if let Some(slot) = left.into_iter().find(|slot| map.is_primary_of(*slot, node)) {
                 // No node says that it has it.
                 self.part = None;
-                return Err(ClusterError::Uncovered { slot }.into());
+                return Err(ClusterError::Uncovered { slot: Some(slot) }.into());
             }
         }
         kept.iter().for_each(|slot| self.done[usize::from(*slot)] = true);

@@ -253,7 +253,7 @@ fn primaries(map: &SlotMap) -> Vec<NodeAddress> {
 mod tests {
     use valkey_rdma_resp::Value;
 
-    use super::super::ports::PortRules;
+    use super::super::address::PortRules;
     use super::super::slots_reply::SLOTS;
     use super::*;
     use crate::config::Config;

@@ -1,7 +1,7 @@
 //! The endpoint of a cluster: the nodes to start from, as one [`Endpoint`], from a URL such as `rdma+cluster://n1,n2:6380` or from a list.
 
-use super::Endpoint;
-use crate::error::{ClusterError, Error};
+use super::{Endpoint, EndpointError};
+use crate::error::Error;
 
 impl Endpoint {
     /// Makes it the endpoint of the cluster that this server and the `others` belong to. A [`Client`](crate::Client) asks them for the nodes
@@ -42,12 +42,12 @@ impl Endpoint {
         let seeds = seeds.into_iter().map(|seed| Ok(seed.try_into().map_err(Into::into)?.seeds()));
         let seeds: Result<Vec<_>, Error> = seeds.collect();
         let mut seeds = seeds?.into_iter().flatten();
-        let first = seeds.next().ok_or(ClusterError::NoSeeds)?;
+        let first = seeds.next().ok_or(EndpointError::NoSeeds)?;
         let mut others = Vec::new();
         for seed in seeds {
             if seed.clone().with_address(first.host(), first.port()) != first {
                 let (first, other) = (first.to_string(), seed.to_string());
-                return Err(ClusterError::MixedSeeds { first, other }.into());
+                return Err(EndpointError::MixedSeeds { first, other }.into());
             }
             others.push((seed.host, seed.port));
         }
@@ -102,8 +102,8 @@ mod tests {
             assert!(!error.contains("secret"), "{url}: {error}");
         }
         let mixed = ["rdma://a", "valkey://b"].into_endpoint().expect_err("two transports");
-        assert!(matches!(mixed, Error::Cluster(ClusterError::MixedSeeds { .. })), "{mixed:?}");
+        assert!(matches!(mixed, Error::Endpoint(EndpointError::MixedSeeds { .. })), "{mixed:?}");
         let none = Vec::<Endpoint>::new().into_endpoint().expect_err("no seeds");
-        assert!(matches!(none, Error::Cluster(ClusterError::NoSeeds)), "{none:?}");
+        assert!(matches!(none, Error::Endpoint(EndpointError::NoSeeds)), "{none:?}");
     }
 }

@@ -111,6 +111,17 @@ pub enum EndpointError {
         /// The option.
         option: &'static str,
     },
+    /// The list of servers of a cluster to start from is empty.
+    #[error("no server to start from: give at least one URL")]
+    NoSeeds,
+    /// The servers of a cluster to start from differ in more than their address.
+    #[error("{other} differs from {first} in scheme, login or options: give the same for all servers")]
+    MixedSeeds {
+        /// The first.
+        first: String,
+        /// The one that differs.
+        other: String,
+    },
     /// A cache over RESP2.
     #[error("a cache needs RESP3: leave protocol=resp2 out")]
     NeedsResp3,

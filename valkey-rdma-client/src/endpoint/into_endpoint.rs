@@ -13,8 +13,7 @@ pub trait IntoEndpoint {
     /// Returns the endpoint.
     ///
     /// # Errors
-    /// [`Error::Endpoint`] if a URL is invalid. [`Error::Cluster`] for a list that is empty, or whose items differ in more than their
-    /// address.
+    /// [`Error::Endpoint`] if a URL is invalid, and for a list that is empty or whose items differ in more than their address.
     fn into_endpoint(self) -> Result<Endpoint, Error>;
 }
 

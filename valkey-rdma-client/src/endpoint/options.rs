@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use valkey_rdma_resp::Protocol;
-use valkey_rdma_transport::Polling;
 
-use super::{Endpoint, EndpointError, RdmaPort, Transport, rdma_port};
+use super::{Endpoint, EndpointError, RdmaPort, Transport};
 
 /// An option of a URL, as in `rdma://host?name=value`.
 pub(super) struct UrlOption {
     pub(super) name: &'static str,
     applies: Applies,
-    /// Which values it can have, for the error about another one.
-    allowed: &'static str,
-    /// Sets it from the text of a URL. `None` if the value is not one of the allowed.
-    read: fn(&mut Endpoint, &str) -> Option<()>,
+    /// Sets it from the text of a URL. The error says which values it can have.
+    read: Read,
     /// Its text for a URL. `None` at its default.
-    write: fn(&Endpoint) -> Option<String>,
+    write: Write,
 }
+
+type Read = fn(&mut Endpoint, name: &str, text: &str) -> Result<(), &'static str>;
+type Write = fn(&Endpoint, name: &str) -> Option<String>;
 
 /// The endpoints whose URL can have an option.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,122 +33,85 @@ pub(super) const OPTIONS: &[UrlOption] = &[
     UrlOption {
         name: "protocol",
         applies: Applies::Everywhere,
-        allowed: "resp2 or resp3",
-        read: |endpoint, text| {
+        read: |endpoint, _, text| {
             endpoint.protocol = match text {
                 "resp2" => Protocol::Resp2,
                 "resp3" => Protocol::Resp3,
-                _ => return None,
+                _ => return Err("resp2 or resp3"),
             };
-            Some(())
+            Ok(())
         },
-        write: |endpoint| (endpoint.protocol == Protocol::Resp2).then(|| "resp2".to_owned()),
+        write: |endpoint, _| (endpoint.protocol == Protocol::Resp2).then(|| "resp2".to_owned()),
     },
     UrlOption {
         name: "timeout",
         applies: Applies::Everywhere,
-        allowed: "a number above 0 with ms, s or m, such as 500ms or 5s",
-        read: |endpoint, text| {
-            endpoint.timeout = duration(text)?;
-            Some(())
+        read: |endpoint, _, text| {
+            endpoint.timeout =
+                duration(text).ok_or("a number above 0 with ms, s or m, such as 500ms or 5s")?;
+            Ok(())
         },
-        write: |endpoint| {
+        write: |endpoint, _| {
             let is_set = endpoint.timeout != Endpoint::DEFAULT_TIMEOUT;
             is_set.then(|| format!("{}ms", endpoint.timeout.as_millis()))
         },
     },
-    UrlOption {
-        name: "rx_size",
-        applies: Applies::NotOnTcp,
-        // As `Endpoint::RX_SIZES`.
-        allowed: "a number of bytes from 65536 to 16777216",
-        read: |endpoint, text| {
-            endpoint.rx_size = Some(text.parse().ok().filter(|bytes| Endpoint::RX_SIZES.contains(bytes))?);
-            Some(())
-        },
-        write: |endpoint| endpoint.rx_size.map(|bytes| bytes.to_string()),
-    },
-    UrlOption {
-        name: "device",
-        applies: Applies::NotOnTcp,
-        allowed: "the name of an RDMA device",
-        read: |endpoint, text| {
-            endpoint.device = Some(text.to_owned()).filter(|name| !name.is_empty());
-            endpoint.device.as_ref().map(|_| ())
-        },
-        write: |endpoint| endpoint.device.clone(),
-    },
-    UrlOption {
-        name: "gid",
-        applies: Applies::OnlyOnRdma,
-        allowed: "the index of a GID, such as 1",
-        read: |endpoint, text| {
-            endpoint.gid = Some(text.parse().ok()?);
-            Some(())
-        },
-        write: |endpoint| endpoint.gid.map(|index| index.to_string()),
-    },
-    UrlOption {
-        name: "source",
-        applies: Applies::NotOnEmulated,
-        allowed: "an IP address of this machine",
-        read: |endpoint, text| {
-            endpoint.source = Some(text.parse().ok()?);
-            Some(())
-        },
-        write: |endpoint| endpoint.source.map(|address| address.to_string()),
-    },
-    UrlOption {
-        name: "poll",
-        applies: Applies::NotOnTcp,
-        allowed: "event, busy or adaptive",
-        read: |endpoint, text| {
-            endpoint.polling = text.parse().ok()?;
-            Some(())
-        },
-        write: |endpoint| (endpoint.polling != Polling::default()).then(|| endpoint.polling.to_string()),
-    },
+    of_transport("rx_size", Applies::NotOnTcp),
+    of_transport("device", Applies::NotOnTcp),
+    of_transport("gid", Applies::OnlyOnRdma),
+    of_transport("source", Applies::NotOnEmulated),
+    of_transport("poll", Applies::NotOnTcp),
     UrlOption {
         name: "fallback",
         applies: Applies::NotOnTcp,
-        allowed: "tcp",
-        read: |endpoint, text| {
+        read: |endpoint, _, text| {
             endpoint.fallback = text == "tcp";
-            endpoint.fallback.then_some(())
+            if endpoint.fallback { Ok(()) } else { Err("tcp") }
         },
-        write: |endpoint| endpoint.fallback.then(|| "tcp".to_owned()),
+        write: |endpoint, _| endpoint.fallback.then(|| "tcp".to_owned()),
     },
     UrlOption {
         name: "rdma_port",
         applies: Applies::NotOnTcp,
-        allowed: rdma_port::ALLOWED,
-        read: |endpoint, text| {
-            endpoint.rdma_port = text.parse().ok()?;
-            Some(())
+        read: |endpoint, _, text| {
+            endpoint.rdma_port = text.parse()?;
+            Ok(())
         },
-        write: |endpoint| (endpoint.rdma_port != RdmaPort::Same).then(|| endpoint.rdma_port.to_string()),
+        write: |endpoint, _| (endpoint.rdma_port != RdmaPort::Same).then(|| endpoint.rdma_port.to_string()),
     },
     UrlOption {
         name: "sentinel_user",
         applies: Applies::OnlyWithSentinels,
-        allowed: "a name",
-        read: |endpoint, text| {
-            endpoint.sentinels.as_mut()?.login.user = Some(text.to_owned());
-            Some(())
+        read: |endpoint, _, text| {
+            if let Some(sentinels) = &mut endpoint.sentinels {
+                sentinels.login.user = Some(text.to_owned());
+            }
+            Ok(())
         },
-        write: |endpoint| endpoint.sentinels.as_ref()?.login.user.clone(),
+        write: |endpoint, _| endpoint.sentinels.as_ref()?.login.user.clone(),
     },
     UrlOption {
         name: "sentinel_password",
         applies: Applies::OnlyWithSentinels,
-        allowed: "a password",
-        read: |endpoint, text| {
-            endpoint.sentinels.as_mut()?.login.password = Some(text.to_owned());
-            Some(())
+        read: |endpoint, _, text| {
+            if let Some(sentinels) = &mut endpoint.sentinels {
+                sentinels.login.password = Some(text.to_owned());
+            }
+            Ok(())
         },
-        write: |endpoint| endpoint.sentinels.as_ref()?.login.password.clone(),
+        write: |endpoint, _| endpoint.sentinels.as_ref()?.login.password.clone(),
     },
 ];
+
+/// One that the transport reads and writes.
+const fn of_transport(name: &'static str, applies: Applies) -> UrlOption {
+    UrlOption {
+        name,
+        applies,
+        read: |endpoint, name, text| endpoint.settings.set(name, text).map(|_| ()),
+        write: |endpoint, name| endpoint.settings.pairs().find(|(set, _)| *set == name).map(|(_, text)| text),
+    }
+}
 
 impl Endpoint {
     /// Sets an option as a URL does.
@@ -167,16 +130,14 @@ impl Endpoint {
             (Applies::OnlyWithSentinels, _) if self.sentinels.is_none() => return Err(unknown()),
             _ => {}
         }
-        (option.read)(self, value).ok_or_else(|| EndpointError::BadOption {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            allowed: option.allowed,
-        })
+        let bad =
+            |allowed| EndpointError::BadOption { name: name.to_owned(), value: value.to_owned(), allowed };
+        (option.read)(self, name, value).map_err(bad)
     }
 
     /// The options that are not at their default, as their names and texts in a URL.
     pub(super) fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
-        OPTIONS.iter().filter_map(|option| Some((option.name, (option.write)(self)?)))
+        OPTIONS.iter().filter_map(|option| Some((option.name, (option.write)(self, option.name)?)))
     }
 }
 

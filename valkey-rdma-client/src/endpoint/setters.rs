@@ -54,14 +54,14 @@ impl Endpoint {
     /// with a value outside, or over TCP with any value, is an error.
     #[must_use]
     pub fn with_rx_size(mut self, bytes: u32) -> Self {
-        self.rx_size = Some(bytes);
+        self.settings.rx_size = Some(bytes);
         self
     }
 
     /// Sets the RDMA device by name. Default: the one that routes to the server. Over TCP this is an error.
     #[must_use]
     pub fn with_device(mut self, name: impl Into<String>) -> Self {
-        self.device = Some(name.into());
+        self.settings.device = Some(name.into());
         self
     }
 
@@ -78,14 +78,14 @@ impl Endpoint {
     /// decides. RoCE only; an error with any scheme but `rdma`.
     #[must_use]
     pub fn with_gid(mut self, index: u32) -> Self {
-        self.gid = Some(index);
+        self.settings.gid = Some(index);
         self
     }
 
     /// Connects from this local address, and through its interface. Default: the route decides.
     #[must_use]
     pub fn with_source(mut self, address: IpAddr) -> Self {
-        self.source = Some(address);
+        self.settings.source = Some(address);
         self
     }
 
@@ -93,7 +93,7 @@ impl Endpoint {
     /// any other mode is an error.
     #[must_use]
     pub fn with_polling(mut self, mode: Polling) -> Self {
-        self.polling = mode;
+        self.settings.polling = mode;
         self
     }
 
@@ -144,7 +144,7 @@ impl Endpoint {
         let mut tcp = Self::new(Transport::Tcp, host, port);
         tcp.login.clone_from(&self.login);
         (tcp.database, tcp.protocol) = (self.database, self.protocol);
-        (tcp.timeout, tcp.source) = (self.timeout, self.source);
+        (tcp.timeout, tcp.settings.source) = (self.timeout, self.settings.source);
         tcp
     }
 

@@ -356,14 +356,7 @@ fn encode_value(text: &str) -> String {
 
 const RESERVED_IN_VALUES: &AsciiSet = &RESERVED.remove(b':').remove(b'/');
 
-/// Decodes `%XX`. Unlike the crate, it refuses a `%` without two hexadecimal digits. A `+` is a plus sign: only HTML forms write blanks so.
+/// Decodes `%XX`. A `+` is a plus sign: only HTML forms write blanks so.
 fn percent_decode(text: &str) -> Result<String, EndpointError> {
-    let is_hex = |digits: &[u8]| digits.len() == 2 && digits.iter().all(u8::is_ascii_hexdigit);
-    let bytes = text.as_bytes();
-    let escapes = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%');
-    if !escapes.into_iter().all(|(at, _)| bytes.get(at + 1..at + 3).is_some_and(is_hex)) {
-        return Err(EndpointError::BadEncoding);
-    }
-    let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
-    decoded.map(Cow::into_owned).map_err(|_| EndpointError::BadEncoding)
+    valkey_rdma_transport::percent_decode(text).ok_or(EndpointError::BadEncoding)
 }

@@ -16,7 +16,7 @@ use crate::link::{Deadline, RawConnection, Redialer, Registration};
 impl Task {
     /// Notes that the connection is lost. Changes that were sent on it wait for the next one.
     pub(super) fn disconnected(&mut self, mut raw: RawConnection, cause: &Arc<LostCause>, is_slot: bool) {
-        // That another server has a slot is no reason why the next connection is not made.
+        // That another server has a slot does not explain why the next connection is not made.
         let is_reason = !matches!(**cause, LostCause::Moved);
         let why = LostConnection::without_command(self.shared.peer.clone(), cause.clone());
         self.status.disconnected(is_reason.then(|| why.into()));

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
 use super::shared::{Shared, Status, SubscriptionRequest, TaskHandle};
-use super::task::{Judgement, Left, Source, Task};
+use super::task::{Source, Task};
 use super::{DEFAULT_CAPACITY, Event, Names, SlowConsumer, Subscription};
 use crate::client::{Client, Deployment};
 use crate::config::Config;
@@ -166,14 +166,6 @@ impl Source for OneServer {
     fn moved(&self, raw: &RawConnection) -> BoxFuture<'static, ()> {
         self.0.moved(raw).unwrap_or_else(|| Box::pin(std::future::pending()))
     }
-
-    fn judge(&self, _refusal: &valkey_rdma_resp::ServerError) -> Judgement {
-        Judgement::Final
-    }
-
-    fn left(&mut self, _why: Left) {}
-
-    fn settled(&mut self) {}
 }
 
 impl Subscriber {

@@ -38,13 +38,15 @@ pub(crate) trait Source: Send {
     fn moved(&self, raw: &RawConnection) -> BoxFuture<'static, ()>;
 
     /// What an error reply to a subscription means.
-    fn judge(&self, refusal: &ServerError) -> Judgement;
+    fn judge(&self, _refusal: &ServerError) -> Judgement {
+        Judgement::Final
+    }
 
     /// The connection was left.
-    fn left(&mut self, why: Left);
+    fn left(&mut self, _why: Left) {}
 
     /// The server has confirmed all subscriptions.
-    fn settled(&mut self);
+    fn settled(&mut self) {}
 }
 
 /// What an error reply to a subscription means.
@@ -224,8 +226,8 @@ impl Task {
                     Err(cause) => Err(cause.into()),
                 },
                 () = self.outbox.flush_until_dropped() => Err(Stop::Gone),
-                // Until all is restored, the server itself says whether it has the subscriptions.
-                () = &mut moved, if is_settled => Err(Stop::Left(Left::Moved)),
+                // Until all is restored, a node of a cluster says itself whether it has the slot, and may know more than the map.
+                () = &mut moved, if is_settled || !S::IS_SLOT => Err(Stop::Left(Left::Moved)),
             };
             if let Err(stop) = outcome {
                 return stop;

@@ -15,9 +15,8 @@ use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostConnection};
 use crate::events::ServerEvents;
-use crate::link::{Connector, IdlePool, RawConnection};
+use crate::link::{Connector, IdlePool, Liveness, RawConnection};
 use crate::link::{Multiplexer, PushHook, Redialer};
-use crate::question::Question;
 use crate::runtime::Runtime;
 use crate::stats::Purpose;
 
@@ -143,8 +142,8 @@ impl Server {
         events.complete();
         let turn = AtomicUsize::new(0);
         let (pool, runtime) = (IdlePool::default(), Runtime::here());
-        let (question, early_question) = (Question::default(), Question::default());
-        let inner = Inner { multiplexers, turn, connector, pool, events, runtime, question, early_question };
+        let liveness = Arc::new(Liveness::default());
+        let inner = Inner { multiplexers, turn, connector, pool, events, runtime, liveness };
         Self { inner: Arc::new(inner) }
     }
 }

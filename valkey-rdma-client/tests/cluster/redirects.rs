@@ -238,7 +238,7 @@ async fn a_slot_that_does_not_exist_is_refused_at_once() {
         .command_on(Route::Slot(16_384), Command::new("PING"))
         .await
         .expect_err("no slot");
-    assert!(matches!(error, Error::Cluster(ClusterError::NoSuchSlot { slot: 16_384 })), "{error:?}");
+    assert!(matches!(error, Error::Cluster(ClusterError::Uncovered { slot: Some(16_384) })), "{error:?}");
 }
 
 /// A module's command, for example, whose keys no server describes.

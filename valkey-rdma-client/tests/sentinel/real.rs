@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
+use valkey_rdma_client::pubsub::{Event, Subscription};
 use valkey_rdma_client::{Client, Config};
 
 /// A process in a folder of its own, killed at the end.
@@ -31,7 +32,7 @@ fn start(server: &Path, name: &str, args: &[&str], config: Option<&str>) -> Runn
     Running(command.spawn().expect("valkey-server starts"), folder)
 }
 
-/// Kills the primary, and expects the client to go on with the replica that the Sentinels promote.
+/// Kills the primary, and expects the client and its subscriber to go on with the replica that the Sentinels promote.
 ///
 /// In the lab, with `VALKEY_RDMA_TEST_DEVICE=verbs` and `VALKEY_RDMA_TEST_ADDR`, the client uses RDMA.
 #[tokio::test]
@@ -100,12 +101,19 @@ async fn a_client_follows_real_sentinels_to_the_next_primary() {
     assert_eq!(replicas, 1, "with the write");
     assert!(client.info().peer.is_some_and(|peer| peer.port() == 7691));
 
+    let mut subscriber = client.subscriber().await.expect("connected");
+    subscriber.subscribe(Subscription::Channel, ["news"]).await.expect("subscribed");
     drop(primary);
     until("the client writes to the next primary", async || {
         client.command(["SET", "k", "after"]).await.is_ok()
     })
     .await;
     assert!(client.info().peer.is_some_and(|peer| peer.port() == 7692));
+    let event = timeout(PATIENCE, subscriber.next()).await.expect("it follows").expect("not the end");
+    assert_eq!(event, Event::Reconnected);
+    client.command(["PUBLISH", "news", "after"]).await.expect("published");
+    let event = timeout(PATIENCE, subscriber.next()).await.expect("a message").expect("not the end");
+    assert!(matches!(event, Event::Message(message) if message.payload == "after"));
 }
 
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 
 use super::FromValue;
-use crate::unexpected_reply::UnexpectedReply;
+use crate::convert::UnexpectedReply;
 use crate::value::Value;
 
 // `try_into` for the most frequent types. A blanket implementation is not possible in Rust; `Value::convert` serves the

@@ -1,7 +1,6 @@
 //! [`Fields`]: a hash, field by field, for structs.
 
-use crate::convert::{FromValue, pairs};
-use crate::unexpected_reply::UnexpectedReply;
+use super::{FromValue, UnexpectedReply, pairs};
 use crate::value::Value;
 
 /// The fields of a hash by their names, such as the reply to HGETALL: [`Value::into_fields`]. [`take`](Self::take) converts one after

@@ -151,7 +151,7 @@ mod tests {
     /// A retry of what ran on one node would run it twice there.
     #[test]
     fn what_was_not_sent_to_one_node_may_have_run_on_another() {
-        let unsent = || Err(ClusterError::Uncovered { slot: 7 }.into());
+        let unsent = || Err(ClusterError::Uncovered { slot: Some(7) }.into());
         let refused = || Err(ServerError::from_reply(b"OOM x").into());
         let lost = || Err(LostConnection::new("n1".into(), Arc::new(LostCause::Closed), true).into());
         let fate = |replies: Vec<Result<Value, Error>>| {

@@ -1,4 +1,112 @@
-//! [`ServerError`]: an error reply.
+//! What can be wrong: a [`CommandError`] is a client's, a [`ProtocolError`] is a server's. A [`ServerError`] is a reply.
+
+use crate::protocol::Protocol;
+
+/// A client sent something that is not a command. Nothing can be parsed after it: send the text and close.
+///
+/// `Display` is the text that Valkey sends after `-ERR `.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// An inline command of more than 64 KiB, or with a NUL, behind which Valkey finds no end.
+    #[error("Protocol error: too big inline request")]
+    InlineTooLong,
+    /// A quote in an inline command is not closed.
+    #[error("Protocol error: unbalanced quotes in request")]
+    UnbalancedQuotes,
+    /// The line with the number of words has more than 64 KiB.
+    #[error("Protocol error: too big mbulk count string")]
+    CountLineTooLong,
+    /// The number of words is not a number, or above 2 147 483 647.
+    #[error("Protocol error: invalid multibulk length")]
+    InvalidCount,
+    /// More words than a client that is not trusted may send.
+    #[error("Protocol error: unauthenticated multibulk length")]
+    UntrustedCount,
+    /// The line with the length of a word has more than 64 KiB.
+    #[error("Protocol error: too big bulk count string")]
+    BulkLineTooLong,
+    /// A word does not start with `$`.
+    #[error("Protocol error: expected '$', got '{}'", shown(*found))]
+    ExpectedBulk {
+        /// The byte in its place.
+        found: u8,
+    },
+    /// The length of a word is not a number, negative, or above the limit.
+    #[error("Protocol error: invalid bulk length")]
+    InvalidBulkLen,
+    /// A longer word than a client that is not trusted may send.
+    #[error("Protocol error: unauthenticated bulk length")]
+    UntrustedBulkLen,
+    /// CRLF does not follow a word of the announced length, or LF the first CR of a header. Servers before Valkey 9.1 read on.
+    #[error("Protocol error: invalid CRLF in request")]
+    InvalidCrlf,
+}
+
+/// A byte in the text of an error, which is one line. Valkey shows bytes beyond ASCII as they are.
+fn shown(byte: u8) -> char {
+    if matches!(byte, b'\r' | b'\n') { ' ' } else { char::from(byte) }
+}
+
+/// The server sent something that is not a RESP reply. Nothing after it in the stream has a meaning.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// A reply starts with a byte that is not a type of this protocol version.
+    #[error("unexpected byte {byte:#04x} at the start of a {protocol} reply; is this a Valkey port?")]
+    UnknownType {
+        /// The byte.
+        byte: u8,
+        /// The protocol version in use.
+        protocol: Protocol,
+    },
+    /// A length or count that is negative, not a number, or above the limit.
+    #[error("bad length \"{text}\", expected 0 to {limit}")]
+    BadLength {
+        /// The length as sent, cut to 32 bytes.
+        text: String,
+        /// The largest length accepted.
+        limit: u64,
+    },
+    /// A line without an end. A long line of text does not break the protocol: see [`Decoder::next`](crate::Decoder::next).
+    #[error("a line of more than {limit} bytes")]
+    LineTooLong {
+        /// The longest line accepted, in bytes.
+        limit: usize,
+    },
+    /// CRLF does not follow a string of the announced length.
+    #[error("a string of {len} bytes is not followed by CRLF")]
+    Unterminated {
+        /// Announced length in bytes: of the string, without header and CRLF.
+        len: usize,
+    },
+    /// Aggregates are nested deeper than can be passed over. A reply that is nested less deeply does not break the protocol: see
+    /// [`Decoder::next`](crate::Decoder::next).
+    #[error("a reply nested deeper than {limit} levels")]
+    TooDeep {
+        /// The deepest nesting accepted.
+        limit: usize,
+    },
+    /// A scalar whose text does not fit its type.
+    #[error("a malformed value of type '{kind}'")]
+    BadScalar {
+        /// The type byte.
+        kind: char,
+    },
+    /// A reply without a command that waits for it.
+    #[error("a reply arrived without a pending request")]
+    Unsolicited,
+}
+
+impl ProtocolError {
+    /// Reports `text`, which was sent as a length, as a [`BadLength`](Self::BadLength).
+    #[cold]
+    #[must_use]
+    pub fn bad_length(text: &[u8], limit: u64) -> Self {
+        let shown = &text[..text.len().min(32)];
+        Self::BadLength { text: String::from_utf8_lossy(shown).into_owned(), limit }
+    }
+}
 
 /// An error reply. It is a valid answer: the server received the command and refused it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
