@@ -137,7 +137,7 @@
 //! |---|---|---|
 //! | accepts but never answers the login | [`Error::Connect`] | the endpoint's `timeout=`, 5 s |
 //! | sends no reply, or half of one | [`Error::TimedOut`] | [`Config::command_timeout`], 30 s |
-//! | announces a string longer than 16 GiB, or 1 GiB with addresses of 32 bits | [`Error::Lost`] with a [`ProtocolError`] | at once |
+//! | announces a string longer than 16 GiB, or 1 GiB with addresses of 32 bits | [`Error::Lost`] with a [`RespError`] | at once |
 //! | over RDMA: sends nothing, not even keepalives | [`Error::Lost`] | [`Config::keepalive_timeout`], 20 s |
 //! | over TCP: its machine answers no probes of the kernel | [`Error::Lost`] | the same |
 //! | over TCP: is frozen while a call blocks, or a [`Subscriber`] waits | [`Error::Lost`] with [`LostCause::Silent`], or [`Event::Reconnected`](pubsub::Event::Reconnected) once it can | at most twice the same: it answers no PING |
@@ -169,6 +169,7 @@ mod endpoint;
 mod error;
 mod events;
 
+mod into_endpoint;
 mod link;
 mod pipeline;
 pub mod pubsub;
@@ -195,13 +196,14 @@ pub use command::{CommandClass, SubscriptionKind};
 pub use config::{Backoff, Config};
 pub use dedicated::Dedicated;
 pub use dialer::{ByteStream, Dialer};
-pub use endpoint::{Endpoint, EndpointError, IntoEndpoint, RdmaPort, Sentinels, Transport};
+pub use endpoint::{Endpoint, EndpointError, RdmaPort, Sentinels, Transport};
 pub use error::{
     AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, FailedCommand, Fate, LostCause,
     LostConnection, TimedOut,
 };
 pub use events::{ConnectionEvent, ConnectionEvents};
 
+pub use into_endpoint::IntoEndpoint;
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use scan::{ElementScan, Scan};
@@ -211,7 +213,7 @@ pub use streaming::{Fetched, ValueReader, ValueWriter};
 pub use transaction::{Transaction, Watch};
 
 pub use valkey_rdma_resp::{
-    Fields, FromValue, Protocol, ProtocolError, ServerError, ServerErrorKind, UnexpectedReply, Value,
+    Fields, FromValue, Protocol, RespError, ServerError, ServerErrorKind, UnexpectedReply, Value,
 };
 pub use valkey_rdma_transport as transport;
 pub use valkey_rdma_transport::{BufferPool, Polling, PoolBuffer, SendRegion, UnusablePool};

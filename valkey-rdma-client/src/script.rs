@@ -207,7 +207,7 @@ impl Invocation<'_> {
                     }
                 };
                 let digest = match loaded {
-                    Ok(digest) => digest.try_into()?,
+                    Ok(digest) => digest.convert()?,
                     // The user may not load scripts, but perhaps run them: not asked again.
                     Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoPerm => Bytes::new(),
                     Err(error) => return Err(error),

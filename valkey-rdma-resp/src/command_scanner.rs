@@ -79,6 +79,7 @@ impl CommandScanner {
 
 impl CommandScanner {
     /// Bytes that the word which has begun still lacks, by its announced length and without its line end. 0 outside of a word.
+    #[doc(hidden)]
     #[must_use]
     pub fn word_lacks(&self) -> u64 {
         self.word
@@ -86,6 +87,7 @@ impl CommandScanner {
 
     /// Bytes that the current command still lacks at least, by what it has announced: the word that has begun, and as many empty ones as
     /// follow it. 0 between commands.
+    #[doc(hidden)]
     #[must_use]
     pub fn lacks(&self) -> u64 {
         self.word.saturating_add(self.missing.saturating_sub(1) as u64 * EMPTY_WORD)

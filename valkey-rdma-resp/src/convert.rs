@@ -8,20 +8,19 @@ use crate::value::Value;
 
 mod fields;
 mod scalars;
-mod try_from;
 mod unexpected_reply;
 
 pub use self::fields::Fields;
 use self::unexpected_reply::NOTHING;
 pub use self::unexpected_reply::UnexpectedReply;
 
-/// A type that a reply converts to, with [`Value::convert`] or `try_into`.
+/// A type that a reply converts to, with [`Value::convert`].
 ///
 /// ```
 /// use valkey_rdma_resp::Value;
 ///
-/// let visits: i64 = Value::Int(7).try_into()?;
-/// let name: Option<String> = Value::Nil.try_into()?;
+/// let visits: i64 = Value::Int(7).convert()?;
+/// let name: Option<String> = Value::Nil.convert()?;
 /// let best: Vec<(String, f64)> =
 ///     Value::Map(vec![(Value::Bulk("ann".into()), Value::Double(1.5))]).convert()?;
 /// # assert_eq!((visits, name, best), (7, None, vec![("ann".to_owned(), 1.5)]));

@@ -1,4 +1,4 @@
-//! What can be wrong: a [`CommandError`] is a client's, a [`ProtocolError`] is a server's. A [`ServerError`] is a reply.
+//! What can be wrong: a [`CommandError`] is a client's, a [`RespError`] is a server's. A [`ServerError`] is a reply.
 
 use crate::protocol::Protocol;
 
@@ -51,7 +51,7 @@ fn shown(byte: u8) -> char {
 /// The server sent something that is not a RESP reply. Nothing after it in the stream has a meaning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ProtocolError {
+pub enum RespError {
     /// A reply starts with a byte that is not a type of this protocol version.
     #[error("unexpected byte {byte:#04x} at the start of a {protocol} reply; is this a Valkey port?")]
     UnknownType {
@@ -98,11 +98,10 @@ pub enum ProtocolError {
     Unsolicited,
 }
 
-impl ProtocolError {
+impl RespError {
     /// Reports `text`, which was sent as a length, as a [`BadLength`](Self::BadLength).
     #[cold]
-    #[must_use]
-    pub fn bad_length(text: &[u8], limit: u64) -> Self {
+    pub(crate) fn bad_length(text: &[u8], limit: u64) -> Self {
         let shown = &text[..text.len().min(32)];
         Self::BadLength { text: String::from_utf8_lossy(shown).into_owned(), limit }
     }

@@ -37,6 +37,7 @@ mod encode;
 mod error;
 mod frame_scanner;
 mod inline;
+#[doc(hidden)]
 pub mod integer;
 mod line;
 mod output;
@@ -45,16 +46,20 @@ mod protocol;
 mod reply;
 mod value;
 
+pub use command::Command;
 #[doc(hidden)]
-pub use command::CommandName;
-pub use command::{Command, without_arguments};
+pub use command::{CommandName, without_arguments};
 pub use command_scanner::{CommandScanner, words};
 pub use convert::{Fields, FromValue, UnexpectedReply};
 pub use decoder::{Decoder, Header};
-pub use encode::{double, encode};
-pub use error::{CommandError, ProtocolError, ServerError, ServerErrorKind};
+#[doc(hidden)]
+pub use encode::double;
+pub use encode::encode;
+pub use error::{CommandError, RespError, ServerError, ServerErrorKind};
 pub use frame_scanner::{FrameScanner, Scanned};
-pub use inline::{inline_words, is_http};
+pub use inline::inline_words;
+#[doc(hidden)]
+pub use inline::is_http;
 pub use line::put_header;
 pub use output::Output;
 pub use parser::{Parser, Room};

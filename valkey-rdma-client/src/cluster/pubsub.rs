@@ -42,14 +42,23 @@ impl Slots for ClusterSlots {
     }
 
     fn start(&self, slot: Option<u16>, shared: &Arc<Shared>) -> Option<TaskHandle> {
-        if self.core.is_closed() {
+        if let Some(cause) = self.core.end() {
+            shared.finish(Arc::new(cause));
             return None;
         }
         let (core, explains, shared) = (self.core.clone(), self.core.clone(), shared.clone());
         let status = Status::new(CLUSTER.into(), Box::new(move || not_connected(&explains, slot)));
         let (handle, task) = Task::new(slot, &shared, status.clone(), core.config.offline_timeout)?;
         self.core.runtime.spawn(async move {
-            let source = Slot { core: &core, slot, status, call: None, failure: None, place: None };
+            let source = Slot {
+                core: &core,
+                slot,
+                status,
+                call: None,
+                failure: None,
+                is_redirected: false,
+                place: None,
+            };
             // The task, which is dropped before another branch runs, would say that it was stopped.
             let end = async {
                 core.ended().await;
@@ -73,6 +82,8 @@ struct Slot<'a> {
     call: Option<ClusterCall<'a>>,
     /// The failure that the next try begins with.
     failure: Option<(Place, Error)>,
+    /// True from a redirection until a server has confirmed the subscriptions.
+    is_redirected: bool,
     /// Where the connection is.
     place: Option<Place>,
 }
@@ -120,7 +131,7 @@ impl Source for Slot<'_> {
         let found = self.find().await;
         if found.is_err() {
             self.core.request_refresh();
-            self.call = None;
+            self.settled();
         }
         found
     }
@@ -152,6 +163,7 @@ impl Source for Slot<'_> {
 
     fn left(&mut self, why: Left) {
         let is_settled = self.call.is_none();
+        self.is_redirected |= matches!(why, Left::Redirected(_));
         self.failure = match (self.place.take(), why) {
             (Some(place), Left::Redirected(reply)) => Some((place, reply.into())),
             (Some(place), Left::Lost(cause)) if !is_settled => {
@@ -163,8 +175,13 @@ impl Source for Slot<'_> {
         self.core.request_refresh();
     }
 
+    fn is_redirected(&self) -> bool {
+        self.is_redirected
+    }
+
     fn settled(&mut self) {
         self.call = None;
+        self.is_redirected = false;
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use tokio::time::Instant;
-use valkey_rdma_resp::ProtocolError;
+use valkey_rdma_resp::RespError;
 
 use super::queue::Load;
 use super::reply_slot::ReplySender;
@@ -93,15 +93,15 @@ impl InFlight {
 
     /// Hands a reply to the oldest request. Returns what wakes its caller, if that is left to do. `Err`: no request is
     /// unanswered.
-    pub(crate) fn answer(&mut self, reply: Reply) -> Result<Option<Waker>, ProtocolError> {
-        let oldest = self.requests.front_mut().ok_or(ProtocolError::Unsolicited)?;
+    pub(crate) fn answer(&mut self, reply: Reply) -> Result<Option<Waker>, RespError> {
+        let oldest = self.requests.front_mut().ok_or(RespError::Unsolicited)?;
         self.commands -= 1;
         oldest.missing -= 1;
         if oldest.missing > 0 {
             oldest.request.replies.push(reply);
             return Ok(None);
         }
-        let oldest = self.requests.pop_front().ok_or(ProtocolError::Unsolicited)?;
+        let oldest = self.requests.pop_front().ok_or(RespError::Unsolicited)?;
         self.batches -= usize::from(oldest.ends_batch);
         let Request { commands, replies, .. } = oldest.request;
         Ok(replies.complete(reply, commands))

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, empty};
 use tokio::runtime::Handle;
-use valkey_rdma_resp::{Decoder, ProtocolError, ServerError, Value};
+use valkey_rdma_resp::{Decoder, RespError, ServerError, Value};
 use valkey_rdma_transport::{AnyStream, Monitor};
 
 use super::drain::{Drain, Outstanding};
@@ -282,13 +282,13 @@ impl RawConnection {
     /// Drops the push messages that have arrived: they are for listeners, and this connection has none yet.
     ///
     /// # Errors
-    /// [`ProtocolError::Unsolicited`] if a reply has arrived too, or a part of one. Nothing may be outstanding.
+    /// [`RespError::Unsolicited`] if a reply has arrived too, or a part of one. Nothing may be outstanding.
     pub(crate) fn expect_no_reply(&mut self) -> Result<(), LostCause> {
         loop {
             match self.decoder.next().map_err(LostCause::Protocol)? {
                 Some(Value::Push(_)) => {}
                 None if !self.decoder.holds_reply() => return Ok(()),
-                Some(_) | None => return Err(LostCause::Protocol(ProtocolError::Unsolicited)),
+                Some(_) | None => return Err(LostCause::Protocol(RespError::Unsolicited)),
             }
         }
     }

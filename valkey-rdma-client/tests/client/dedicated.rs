@@ -20,8 +20,7 @@ async fn named(target: &Target) -> Client {
 async fn until_blocked(client: &Client, target: &Target, wanted: bool) {
     let name = format!("name={} ", target.key("blocks"));
     loop {
-        let list: String =
-            client.command(["CLIENT", "LIST"]).await.expect("a list").try_into().expect("text");
+        let list: String = client.command(["CLIENT", "LIST"]).await.expect("a list").convert().expect("text");
         let blocked = list.lines().any(|line| line.contains(&name) && line.contains(" flags=b"));
         if blocked == wanted {
             return;
@@ -225,7 +224,7 @@ async fn a_dropped_blocking_command_takes_nothing_later() {
     drop(waiting.await);
     until_blocked(&client, &target, false).await;
     client.command(["RPUSH", &key, "job"]).await.expect("pushed");
-    let left: usize = client.command(["LLEN", &key]).await.expect("a reply").try_into().expect("a number");
+    let left: usize = client.command(["LLEN", &key]).await.expect("a reply").convert().expect("a number");
     assert_eq!(left, 1);
 }
 

@@ -177,7 +177,7 @@ async fn a_reply_that_is_no_string_is_told() {
 async fn until_alone(client: &Client, name: &str) {
     let name = format!("name={name} ");
     loop {
-        let list: String = client.command(["CLIENT", "LIST"]).await.expect("alive").try_into().expect("text");
+        let list: String = client.command(["CLIENT", "LIST"]).await.expect("alive").convert().expect("text");
         if list.lines().filter(|line| line.contains(&name)).count() == 1 {
             return;
         }

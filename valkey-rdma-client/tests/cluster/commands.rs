@@ -20,7 +20,7 @@ async fn every_key_is_found_again_whatever_its_slot() {
             .command(["GET", &target.key(&number.to_string())])
             .await
             .expect("got")
-            .try_into()
+            .convert()
             .expect("a number");
         assert_eq!(value, number);
     }
@@ -49,7 +49,7 @@ async fn commands_with_many_keys_are_split_and_joined_in_order() {
     let expected: Vec<_> = (0..6).map(Some).chain([None]).chain((6..50).map(Some)).collect();
     assert_eq!(values, expected);
     for (name, count) in [("EXISTS", 50), ("TOUCH", 50), ("UNLINK", 50), ("DEL", 0)] {
-        let counted: i64 = cluster.command(with_keys(name)).await.expect(name).try_into().expect("a number");
+        let counted: i64 = cluster.command(with_keys(name)).await.expect(name).convert().expect("a number");
         assert_eq!(counted, count, "{name}");
     }
 }
@@ -71,7 +71,7 @@ async fn commands_without_keys_reach_the_nodes_they_concern() {
     for number in 0..30 {
         cluster.command(["SET", &target.key(&number.to_string()), "x"]).await.expect("set");
     }
-    let size: i64 = cluster.command(["DBSIZE"]).await.expect("sizes").try_into().expect("a number");
+    let size: i64 = cluster.command(["DBSIZE"]).await.expect("sizes").convert().expect("a number");
     assert!(size >= 30, "{size}");
     let pattern = target.key("*");
     let keys: Vec<String> =

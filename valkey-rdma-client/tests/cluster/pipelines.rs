@@ -21,7 +21,7 @@ async fn replies_of_several_nodes_come_in_the_order_of_the_commands() {
     let replies = pipeline.send().await.expect("sent");
     assert_eq!(replies.len(), 300);
     for (number, reply) in replies.into_iter().enumerate() {
-        let value: usize = reply.expect("a number").try_into().expect("a number");
+        let value: usize = reply.expect("a number").convert().expect("a number");
         // Each key is incremented three times, in order.
         let expected = match number {
             0..100 => number,

@@ -8,7 +8,7 @@ use super::QueuePair;
 use crate::error::TransportError;
 
 /// A work request for the send queue: for chains that go out with one doorbell, and for requests without a completion.
-/// [`QueuePair`](super::QueuePair) has a method for each of the usual ones.
+/// [`QueuePair`] has a method for each of the usual ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     pub(super) id: u64,

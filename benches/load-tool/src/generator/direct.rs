@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use valkey_rdma_resp::ProtocolError;
+use valkey_rdma_resp::RespError;
 
 use super::dial::dial;
 use super::job::Run;
@@ -86,7 +86,7 @@ enum Lost {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Reply(#[from] ProtocolError),
+    Reply(#[from] RespError),
     #[error("a reply without a request")]
     Unasked,
     #[error(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::debug;
-use valkey_rdma_resp::{ProtocolError, Value};
+use valkey_rdma_resp::{RespError, Value};
 use valkey_rdma_transport::AnyStream;
 
 use super::{Driver, MAX_BATCHES_IN_FLIGHT, MAX_IN_FLIGHT, READS_PER_TURN};
@@ -165,7 +165,7 @@ impl Driver {
     }
 
     /// Delivers complete replies, up to `most`. Returns how many, and true if they completed several requests.
-    pub(super) fn deliver_replies(&mut self, most: usize) -> Result<(usize, bool), ProtocolError> {
+    pub(super) fn deliver_replies(&mut self, most: usize) -> Result<(usize, bool), RespError> {
         let (requests, commands) = (self.in_flight.requests(), self.in_flight.commands());
         let outcome = self.take_replies(most);
         let replies = commands - self.in_flight.commands();
@@ -180,7 +180,7 @@ impl Driver {
     }
 
     /// Decodes complete replies, up to `most`, and leaves each for its caller. The callers to wake are collected.
-    fn take_replies(&mut self, most: usize) -> Result<(), ProtocolError> {
+    fn take_replies(&mut self, most: usize) -> Result<(), RespError> {
         let mut replies = 0;
         while replies < most {
             let reply = match self.raw.decoder.next()? {
