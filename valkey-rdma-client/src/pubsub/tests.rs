@@ -299,7 +299,7 @@ async fn a_node_that_does_not_confirm_is_left_when_its_slot_moves() {
     let status = Status::new("test".into(), Box::new(|| None));
     let (handle, task) = Task::new(Some(1), &shared, status, None).expect("not the end");
     let moves = watch::Sender::default();
-    let source = Slot { connector: client.connector().clone(), moves: moves.subscribe() };
+    let source = Slot { connector: client.server().connector().clone(), moves: moves.subscribe() };
     tokio::spawn(task.run(source, None));
     let mut subscriber = Subscriber::new(shared, events, handle, None, None);
     let mut peer = door.admit();
