@@ -1,5 +1,6 @@
 //! [`Client`]: the handle that tasks share.
 
+use std::future::{Future, ready};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -52,16 +53,18 @@ struct Inner {
 }
 
 impl Server {
-    /// Sends a command on a shared connection and returns its reply.
-    pub(crate) async fn execute(&self, command: Command) -> Result<Value, Error> {
+    /// Sends a command on a shared connection, when called. The future returned is ready with the reply. Rare ways are boxed: the smaller the
+    /// future is, the less it costs to await it.
+    pub(crate) fn execute(&self, command: Command) -> impl Future<Output = Result<Value, Error>> + Send {
         if let Some(refusal) = command.shared_refusal() {
-            return Err(refusal.into());
+            return ready(Err(refusal.into())).boxed().left_future();
         }
         if command.overtakes() && self.connector().can_connect() {
-            return self.overtake(command).boxed().await;
+            return self.overtake(command).boxed().left_future();
         }
         let deadline = self.config().limit(&command).and_then(Deadline::after);
-        Ok(self.send(Commands::One(command), deadline).await.last()?)
+        let sent = self.send(Commands::One(command), deadline);
+        sent.map(|outcome| Ok(outcome.last()?)).right_future()
     }
 
     /// Closes all connections of all clones, after the replies to every command sent so far. New commands, dedicated
