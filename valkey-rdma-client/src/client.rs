@@ -15,6 +15,7 @@ use crate::server::Server;
 use crate::stats::{ConnectionInfo, ConnectionStatus, Counters};
 
 mod connect;
+mod dedicated;
 
 /// A client of one server, of the primary that Sentinels report, or of a cluster: its [`Endpoint`] decides. Cloning is cheap; every
 /// clone is the same client, and any number of tasks may share it.

@@ -75,7 +75,6 @@
 mod address;
 mod call;
 mod client;
-mod config;
 mod core;
 mod dedicated;
 mod discovery;
@@ -98,10 +97,7 @@ mod transaction;
 mod unknown_commands;
 
 pub(crate) use self::address::PortRules;
-pub use self::address::{MappedAddress, NodeAddress};
 pub use self::client::Cluster;
-pub(crate) use self::config::ClusterConfig;
-pub use self::replicas::{ReadCandidate, ReadFrom};
 pub use self::route::Route;
 pub(crate) use self::route::slot_of;
 // For the gateway, which keeps commands of a transaction together itself.
@@ -109,4 +105,6 @@ pub(crate) use self::route::slot_of;
 pub use self::route::Routing;
 pub(crate) use self::scan::ClusterScan;
 pub use self::status::{ClusterStatus, NodeStatus};
+pub use crate::config::{ReadCandidate, ReadFrom};
+pub use crate::endpoint::{MappedAddress, NodeAddress};
 pub use crate::stats::ClusterCounters;

@@ -4,8 +4,13 @@ use std::time::Duration;
 
 use valkey_rdma_transport::Config as TransportConfig;
 
-use crate::cluster::ClusterConfig;
 use crate::command::Command;
+
+mod cluster;
+mod read_from;
+
+pub(crate) use self::cluster::ClusterConfig;
+pub use self::read_from::{ReadCandidate, ReadFrom};
 
 /// Settings of a client. [`Config::default`] works unedited; the address to connect to is set by the
 /// [`Endpoint`](crate::Endpoint).

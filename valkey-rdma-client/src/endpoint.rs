@@ -11,6 +11,7 @@ use valkey_rdma_transport::{Config as TransportConfig, Polling, UrlOptions};
 mod cluster;
 mod error;
 mod login;
+mod node_address;
 mod options;
 mod rdma_port;
 mod sentinels;
@@ -19,6 +20,8 @@ mod url;
 
 pub use self::error::EndpointError;
 use self::login::Login;
+pub(crate) use self::node_address::AddressMap;
+pub use self::node_address::{MappedAddress, NodeAddress};
 pub use self::rdma_port::RdmaPort;
 pub use self::sentinels::Sentinels;
 pub(crate) use self::url::authority;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_core::Stream;
 
-use crate::cluster::NodeAddress;
+use crate::endpoint::NodeAddress;
 use crate::error::{Error, LostCause, Reason};
 use crate::stats::ConnectionInfo;
 

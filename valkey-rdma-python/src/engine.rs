@@ -1,5 +1,6 @@
 //! [`Engine`]: what the clients of this module share; it knows nothing of Python.
 
+use std::fmt;
 use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,11 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use valkey_rdma_client::{Command, Config, Error, Fate, Fetched, Value};
+use valkey_rdma_client::{Client, Command, Error, Fate, Fetched, Value};
 
 use crate::errors::Failure;
 use crate::lane_sets::LaneSets;
 use crate::lanes::LaneSettings;
-use crate::options::Target;
 use crate::registration::Registrations;
 use crate::traffic::Traffic;
 use crate::transfer::{Batch, Fit, Item, Load, PerKey, Store, send_all};
@@ -75,12 +75,11 @@ impl Engine {
     }
 
     pub(crate) async fn connect(
-        target: Target,
-        config: Config,
+        client: impl Future<Output = Result<Client, Error>>,
         lanes: LaneSettings,
         timeout: Option<Duration>,
     ) -> Result<Arc<Self>, Failure> {
-        let client = target.connect(config.close_timeout(PATIENCE)).await?;
+        let client = client.await?;
         let lanes = Arc::new(LaneSets::new(&client, lanes));
         let phase = watch::Sender::new(Phase::Open);
         let (registrations, traffic) = (Arc::default(), Traffic::default());
@@ -273,4 +272,4 @@ pub(crate) async fn within<T>(
 }
 
 /// How long closing waits for replies to what was sent.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);

@@ -10,7 +10,7 @@ use valkey_rdma_client::cluster::ReadFrom;
 use valkey_rdma_client::{Backoff, Client, Config, Error};
 
 use crate::arguments::{limit, seconds};
-use crate::engine::Engine;
+use crate::engine::{Engine, PATIENCE};
 use crate::errors::Failure;
 use crate::lanes::LaneSettings;
 
@@ -67,7 +67,8 @@ impl Options {
         if let Some(name) = self.name {
             config = config.name(name);
         }
-        Ok(Engine::connect(target, config, LaneSettings { count, retries }, timeout))
+        let client = target.connect(config.close_timeout(PATIENCE));
+        Ok(Engine::connect(client, LaneSettings { count, retries }, timeout))
     }
 }
 

@@ -12,7 +12,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
-use valkey_rdma_client::{Error, LostCause, Subscriber as Subscriptions};
 use valkey_rdma_transport::sync::lock;
 
 use crate::arguments;
@@ -48,10 +47,11 @@ impl Shared {
     ) -> Result<(), Failure> {
         let subscriptions = self.take_over().await;
         let subscriptions = subscriptions.as_ref().ok_or(Failure::Closed)?;
-        Ok(match subscribe {
+        match subscribe {
             true => subscriptions.subscribe(kind, names).await?,
             false => subscriptions.unsubscribe(kind, names).await?,
-        })
+        }
+        Ok(())
     }
 
     /// The next event. `None`: there was none within the limit.

@@ -1,56 +1,16 @@
-//! [`NodeAddress`]: how a cluster names a node. [`PortRules`]: from that to the endpoint to connect to.
+//! [`PortRules`]: from the address that a cluster announces to the endpoint to connect to.
 //!
 //! A cluster announces TCP ports only. In this order: the program's own mapping, then the rule of the URL (`rdma_port=`).
-
-use std::fmt;
-use std::sync::Arc;
 
 use tokio::time::timeout;
 
 use crate::command::Command;
 use crate::config::Config;
-use crate::endpoint::{Endpoint, RdmaPort, Transport, authority};
+use crate::endpoint::{AddressMap, Endpoint, MappedAddress, NodeAddress, RdmaPort, Transport};
 use crate::error::{ClusterError, Error};
 use crate::events::ServerEvents;
 use crate::link::Connector;
 use crate::server::Server;
-
-/// Host and port of a node, as its cluster announces them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeAddress {
-    /// Host name or address, without brackets.
-    pub host: String,
-    /// The announced port: that of TCP.
-    pub port: u16,
-}
-
-impl NodeAddress {
-    /// An address.
-    #[must_use]
-    pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self { host: host.into(), port }
-    }
-}
-
-/// `host:port`, with brackets around an IPv6 address.
-impl fmt::Display for NodeAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&authority(&self.host, self.port))
-    }
-}
-
-/// The mapping of announced addresses that a program supplies.
-pub(crate) type AddressMap = Arc<dyn Fn(&NodeAddress) -> Option<MappedAddress> + Send + Sync>;
-
-/// Where to connect to a node, according to [`Config::address_map`](crate::Config::address_map).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MappedAddress {
-    /// Over the transport of the seeds, at this address.
-    At(NodeAddress),
-    /// Over TCP, at this address.
-    Tcp(NodeAddress),
-}
 
 /// How to find the endpoint of a node.
 pub(crate) struct PortRules {
@@ -136,6 +96,8 @@ fn rdma_listener(info: &str) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn rules(url: &str) -> PortRules {

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 use valkey_rdma_resp::Value;
 
-use super::address::{NodeAddress, PortRules};
+use super::address::PortRules;
 use super::discovery::ask;
 use super::learned::Learned;
 use super::node::{DialSettings, Node};
@@ -24,7 +24,7 @@ use crate::command::table::Access;
 use crate::command::{Command, Commands};
 use crate::config::Config;
 use crate::dedicated::Dedicated;
-use crate::endpoint::{Endpoint, RdmaPort};
+use crate::endpoint::{Endpoint, NodeAddress, RdmaPort};
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::EventHub;
 use crate::link::{Deadline, Failed};

@@ -2,7 +2,6 @@
 
 use valkey_rdma_resp::{ServerErrorKind, Value};
 
-use super::address::NodeAddress;
 use super::call::{ClusterCall, Target};
 use super::client::Cluster;
 use super::core::Place;
@@ -11,6 +10,7 @@ use super::several_nodes::Targets;
 use crate::command::Command;
 use crate::command::table::{Access, find, first_key};
 use crate::dedicated::Dedicated;
+use crate::endpoint::NodeAddress;
 use crate::error::{ClusterError, Error};
 use crate::link::Deadline;
 use crate::streaming::{ValueReader, ValueWriter};

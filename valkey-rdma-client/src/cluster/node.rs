@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::address::{NodeAddress, PortRules};
+use super::address::PortRules;
 use crate::config::{Backoff, Config};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, NodeAddress};
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::{ConnectionEvent, EventHub, ServerEvents};
 use crate::link::{Connector, Redialer};

@@ -1,9 +1,9 @@
 //! From a command to the nodes it concerns: [`route`], and [`Route`] where the caller says it.
 
+use crate::endpoint::NodeAddress;
 use bytes::Bytes;
 use redis_protocol::redis_keyslot;
 
-use super::address::NodeAddress;
 use crate::command::Command;
 use crate::command::table::{Access, Description, Request, Response, find, for_each_key};
 use crate::error::ClusterError;

@@ -1,5 +1,6 @@
 //! [`ClusterScan`]: a [`Scan`](crate::Scan) of the whole cluster, whatever moves meanwhile.
 
+use crate::endpoint::NodeAddress;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,6 @@ use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 use valkey_rdma_resp::Value;
 
-use super::address::NodeAddress;
 use super::call::{ClusterCall, Target};
 use super::client::Cluster;
 use super::discovery::own_slots;

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use super::address::NodeAddress;
 use super::node::Node;
 use super::slots_reply::{SLOTS, SlotRange};
+use crate::endpoint::NodeAddress;
 
 /// No shard serves the slot.
 const NONE: u16 = u16::MAX;

@@ -1,10 +1,9 @@
 //! [`View`]: what one node says of the slots, read from its reply to CLUSTER SLOTS.
 
+use crate::endpoint::NodeAddress;
 use std::collections::HashMap;
 
 use valkey_rdma_resp::Value;
-
-use super::address::NodeAddress;
 
 /// Number of slots in a cluster.
 pub(super) const SLOTS: usize = 16_384;

@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::address::NodeAddress;
 use super::core::Core;
 use super::node::Node;
-use crate::endpoint::Transport;
+use crate::endpoint::{NodeAddress, Transport};
 use crate::stats::ClusterCounters;
 use crate::stats::ConnectionStatus;
 use valkey_rdma_transport::sync::lock;

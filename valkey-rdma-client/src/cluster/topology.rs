@@ -7,12 +7,12 @@ use arc_swap::{ArcSwap, Guard};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
-use super::address::NodeAddress;
 use super::discovery::Report;
 use super::node::{DialSettings, Facts, Node};
 use super::slot_map::{Shard, SlotMap};
 use super::slots_reply::View;
 use crate::config::Backoff;
+use crate::endpoint::NodeAddress;
 use crate::events::{ConnectionEvent, EventHub};
 use crate::server::Server;
 use valkey_rdma_transport::sync::lock;

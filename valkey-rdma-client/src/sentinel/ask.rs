@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use valkey_rdma_resp::ServerErrorKind;
 
-use crate::cluster::NodeAddress;
 use crate::command::Command;
 use crate::config::Config;
 use crate::endpoint::Endpoint;
+use crate::endpoint::NodeAddress;
 use crate::error::{ConnectCause, ConnectError};
 use crate::link::{Connector, RawConnection, Redialer};
 use crate::stats::Purpose;

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::ask::{Answer, Sentinel};
-use crate::cluster::NodeAddress;
+use crate::endpoint::NodeAddress;
 use crate::error::ConnectCause;
 
 /// Asks all Sentinels at once. Returns the addresses that they report, the one with the most votes first.

@@ -1,5 +1,6 @@
 //! [`Redirection`]: what an error reply of a cluster node asks its client to do; and what a [`ClusterCall`] does after a failure.
 
+use crate::endpoint::NodeAddress;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -7,7 +8,6 @@ use tracing::debug;
 use valkey_rdma_resp::{ServerError, ServerErrorKind};
 
 use super::{ClusterCall, Target, until};
-use crate::cluster::address::NodeAddress;
 use crate::cluster::core::Place;
 use crate::cluster::slots_reply::SLOTS;
 use crate::command::table::Access;

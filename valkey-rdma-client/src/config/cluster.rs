@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::address::{AddressMap, MappedAddress, NodeAddress};
-use super::replicas::ReadFrom;
-use crate::config::Config;
+use super::{Config, ReadFrom};
+use crate::endpoint::{AddressMap, MappedAddress, NodeAddress};
 
 /// What a client of a cluster does beyond one of a single server.
 #[derive(Clone)]
