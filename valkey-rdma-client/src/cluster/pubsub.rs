@@ -69,7 +69,15 @@ impl Slots for ClusterSlots {
         let status = Status::new(CLUSTER.into(), Box::new(move || not_connected(&explains, slot)));
         let (handle, task) = Task::new(slot, &shared, status.clone(), core.config.node.offline_timeout)?;
         self.core.runtime.spawn(async move {
-            let source = Slot { core: &core, slot, status, tries: None, failure: None, place: None };
+            let source = Slot {
+                core: &core,
+                slot,
+                status,
+                tries: None,
+                failure: None,
+                is_redirected: false,
+                place: None,
+            };
             // The task, which is dropped before another branch runs, would say that it was stopped.
             let end = async {
                 core.ended().await;
@@ -93,6 +101,8 @@ struct Slot<'a> {
     tries: Option<Tries<'a>>,
     /// The failure that the next try begins with.
     failure: Option<(Place, Error)>,
+    /// True from a redirection until a server has confirmed the subscriptions.
+    is_redirected: bool,
     /// Where the connection is.
     place: Option<Place>,
 }
@@ -140,7 +150,7 @@ impl Source for Slot<'_> {
         let found = self.find().await;
         if found.is_err() {
             self.core.request_refresh();
-            self.tries = None;
+            self.settled();
         }
         found
     }
@@ -172,6 +182,7 @@ impl Source for Slot<'_> {
 
     fn left(&mut self, why: Left) {
         let is_settled = self.tries.is_none();
+        self.is_redirected |= matches!(why, Left::Redirected(_));
         self.failure = match (self.place.take(), why) {
             (Some(place), Left::Redirected(reply)) => Some((place, reply.into())),
             (Some(place), Left::Lost(cause)) if !is_settled => {
@@ -183,8 +194,13 @@ impl Source for Slot<'_> {
         self.core.request_refresh();
     }
 
+    fn is_redirected(&self) -> bool {
+        self.is_redirected
+    }
+
     fn settled(&mut self) {
         self.tries = None;
+        self.is_redirected = false;
     }
 }
 

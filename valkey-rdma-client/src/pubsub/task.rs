@@ -42,6 +42,11 @@ pub(crate) trait Source: Send {
         Judgement::Final
     }
 
+    /// True if a server has named another one, which has not confirmed yet: it may know more than [`moved`](Self::moved) does.
+    fn is_redirected(&self) -> bool {
+        false
+    }
+
     /// The connection was left.
     fn left(&mut self, _why: Left) {}
 
@@ -226,8 +231,7 @@ impl Task {
                     Err(cause) => Err(cause.into()),
                 },
                 () = self.outbox.flush_until_dropped() => Err(Stop::Gone),
-                // Until all is restored, a node of a cluster says itself whether it has the slot, and may know more than the map.
-                () = &mut moved, if is_settled || !S::IS_SLOT => Err(Stop::Left(Left::Moved)),
+                () = &mut moved, if is_settled || !source.is_redirected() => Err(Stop::Left(Left::Moved)),
             };
             if let Err(stop) = outcome {
                 return stop;

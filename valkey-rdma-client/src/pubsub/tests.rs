@@ -3,13 +3,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_core::Stream;
+use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::config::Config;
 use crate::error::Error;
 use crate::link::tests::{Door, HELLO, PING, Peer, pair, settle};
+use crate::link::{Connector, RawConnection, Redialer};
 use crate::server::Server;
 use crate::stats::Purpose;
 use crate::sync::Mutex;
@@ -258,6 +261,68 @@ async fn the_end_of_another_subscription_is_no_confirmation() {
     outcome.expect("confirmed");
     let event = next(&mut subscriber).await;
     assert!(matches!(&event, Event::Ended { name, .. } if name == "b"), "{event:?}");
+}
+
+/// A slot of a cluster whose node changes when the test says so.
+struct Slot {
+    connector: Arc<Connector>,
+    moves: watch::Receiver<()>,
+}
+
+impl Source for Slot {
+    const IS_SLOT: bool = true;
+
+    fn redialer(&self) -> Option<Redialer> {
+        Redialer::of(&self.connector)
+    }
+
+    fn config(&self) -> &Config {
+        &self.connector.config
+    }
+
+    async fn connect(&mut self) -> Result<RawConnection, Error> {
+        Ok(self.connector.connect(Purpose::Subscriber).await?)
+    }
+
+    fn moved(&self, _raw: &RawConnection) -> BoxFuture<'static, ()> {
+        let mut moves = self.moves.clone();
+        moves.mark_unchanged();
+        Box::pin(async move { moves.changed().await.expect("the test goes on") })
+    }
+}
+
+/// It is frozen, and its slot has gone to a replica.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_confirm_is_left_when_its_slot_moves() {
+    let (client, door, _peer) = pair(&Config::default()).await;
+    let (shared, events) = Shared::new("test".into(), 10, SlowConsumer::Drop);
+    let status = Status::new("test".into(), Box::new(|| None));
+    let (handle, task) = Task::new(Some(1), &shared, status, None).expect("not the end");
+    let moves = watch::Sender::default();
+    let source = Slot { connector: client.connector().clone(), moves: moves.subscribe() };
+    tokio::spawn(task.run(source, None));
+    let mut subscriber = Subscriber::new(shared, events, handle, None, None);
+    let mut peer = door.admit();
+    let confirm = async {
+        peer.greet().await;
+        peer.expect(&subscribe(&["a"])).await;
+        peer.say(&confirmed("a")).await;
+        peer
+    };
+    let (outcome, peer) = tokio::join!(subscriber.subscribe(Subscription::Channel, ["a"]), confirm);
+    outcome.expect("confirmed");
+    drop(peer);
+    let mut frozen = door.admit();
+    frozen.greet().await;
+    frozen.expect(&subscribe(&["a"])).await;
+    let begin = Instant::now();
+    moves.send_replace(());
+    let mut next_node = door.admit();
+    next_node.greet().await;
+    next_node.expect(&subscribe(&["a"])).await;
+    next_node.say(&confirmed("a")).await;
+    assert_eq!(next(&mut subscriber).await, Event::Reconnected);
+    assert!(begin.elapsed() < Duration::from_secs(1), "not only when it counts as silent");
 }
 
 /// A server that publishes nothing looks the same as a frozen one, whose kernel keeps the connection alive over TCP.

@@ -1,7 +1,5 @@
 //! A subscriber without a connection: what its callers and the client's status report meanwhile.
 
-use tokio::time::Instant;
-
 use super::*;
 use crate::config::{Backoff, STABLE_AFTER};
 use crate::error::Fate;
