@@ -62,7 +62,8 @@ impl Slots for ClusterSlots {
     }
 
     fn start(&self, slot: Option<u16>, shared: &Arc<Shared>) -> Option<TaskHandle> {
-        if self.core.is_closed() {
+        if let Some(cause) = self.core.end() {
+            shared.finish(Arc::new(cause));
             return None;
         }
         let (core, explains, shared) = (self.core.clone(), self.core.clone(), shared.clone());
