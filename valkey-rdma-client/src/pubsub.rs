@@ -1,13 +1,12 @@
 //! [`Subscriber`]: published messages as a stream.
 //!
 //! A [`Subscriber`] is the program's side. A task keeps the subscriptions of one server, or of one slot of a cluster: it owns the connection
-//! ([`task`]), the changes that are not confirmed ([`changes`]), and makes the next connection ([`offline`]).
+//! ([`task`]) and the changes that are not confirmed ([`changes`]), and makes the next connection.
 
 use bytes::Bytes;
 use valkey_rdma_resp::ServerError;
 
 mod changes;
-mod offline;
 mod outbox;
 mod shared;
 mod silence;

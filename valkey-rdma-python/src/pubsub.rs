@@ -47,10 +47,11 @@ impl Shared {
     ) -> Result<(), Failure> {
         let subscriptions = self.take_over().await;
         let subscriptions = subscriptions.as_ref().ok_or(Failure::Closed)?;
-        Ok(match subscribe {
+        match subscribe {
             true => subscriptions.subscribe(kind, names).await?,
             false => subscriptions.unsubscribe(kind, names).await?,
-        })
+        }
+        Ok(())
     }
 
     /// The next event. `None`: there was none within the limit.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
 use valkey_rdma_client::{Client, ClusterClient, Command, Config, Error, Execute, Subscriber, Value};
 

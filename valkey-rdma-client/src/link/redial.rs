@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | the shared connection | `link/task.rs` | commands wait in the queue |
 //! | connections beside it | `server/connect.rs` | the caller waits, and lets the shared connection try first |
-//! | a subscriber, of a server or of a slot | `pubsub/offline.rs` | changes of subscriptions wait, events are delivered |
+//! | a subscriber, of a server or of a slot | `pubsub/task/offline.rs` | changes of subscriptions wait, events are delivered |
 //! | a Sentinel's reports | `sentinel/follow.rs` | nothing waits |
 //! | a node of a cluster | `cluster/node.rs` | commands look for another node; without one, no attempt begins |
 

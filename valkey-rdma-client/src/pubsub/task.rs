@@ -12,7 +12,6 @@ use tracing::{debug, info, warn};
 use valkey_rdma_resp::{ServerError, Value};
 
 use super::changes::{Changes, Confirmed};
-use super::offline::Outage;
 use super::outbox::Outbox;
 use super::shared::{Shared, Status, SubscriptionRequest, TaskHandle};
 use super::silence::SilenceCheck;
@@ -20,6 +19,10 @@ use super::{Event, Message, SlowConsumer};
 use crate::config::Config;
 use crate::error::{Chain, Error, LostCause};
 use crate::link::{RawConnection, Redialer, Registration};
+
+mod offline;
+
+use self::offline::Outage;
 
 /// Where the connections of a task come from, and which server has its subscriptions.
 pub(crate) trait Source: Send {
@@ -75,7 +78,7 @@ pub(crate) enum Left {
 }
 
 /// Why serving a connection ended.
-pub(super) enum Stop {
+enum Stop {
     /// The subscriber was dropped.
     Gone,
     /// The program was too slow, and wants its subscriptions to end then.
@@ -92,28 +95,28 @@ impl From<LostCause> for Stop {
 }
 
 /// The current connection.
-pub(super) struct Connection {
+struct Connection {
     raw: RawConnection,
     silence: SilenceCheck,
 }
 
 pub(crate) struct Task {
     /// The slot, in logs.
-    pub(super) slot: Option<u16>,
-    pub(super) orders: mpsc::Receiver<SubscriptionRequest>,
-    pub(super) shared: Arc<Shared>,
-    pub(super) status: Arc<Status>,
-    pub(super) changes: Changes,
+    slot: Option<u16>,
+    orders: mpsc::Receiver<SubscriptionRequest>,
+    shared: Arc<Shared>,
+    status: Arc<Status>,
+    changes: Changes,
     /// Events other than messages wait in it for room. They are never dropped.
-    pub(super) outbox: Outbox,
+    outbox: Outbox,
     /// How long a change waits for a connection.
-    pub(super) offline_timeout: Option<Duration>,
+    offline_timeout: Option<Duration>,
     /// Its entry in the client's registry, while it has no connection.
-    pub(super) lost: Option<Registration>,
+    lost: Option<Registration>,
     /// The last time without a connection, which may last still.
-    pub(super) outage: Option<Outage>,
+    outage: Option<Outage>,
     /// True while a change waits for a connection, and fails without one.
-    pub(super) is_awaited: Arc<AtomicBool>,
+    is_awaited: Arc<AtomicBool>,
 }
 
 impl Task {

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use super::changes::Pending;
-use super::shared::SubscriptionRequest;
-use super::task::{Source, Stop, Task};
+use super::{Source, Stop, Task};
 use crate::error::{ClusterError, Error, LostCause, LostConnection};
 use crate::link::{Deadline, RawConnection, Redialer, Registration};
+use crate::pubsub::changes::Pending;
+use crate::pubsub::shared::SubscriptionRequest;
 
 impl Task {
     /// Notes that the connection is lost. Changes that were sent on it wait for the next one.
