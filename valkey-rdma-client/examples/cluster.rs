@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example talks to its user")]
 
-use valkey_rdma_client::{ClusterClient, cmd};
+use valkey_rdma_client::{Client, cmd};
 use valkey_rdma_mock::MockCluster;
 
 #[tokio::main]
@@ -10,7 +10,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mock = MockCluster::builder(3).start().await?;
     let given: Vec<String> = std::env::args().skip(1).collect();
     let seeds = if given.is_empty() { mock.urls() } else { given };
-    let cluster = ClusterClient::connect(seeds).await?;
+    let cluster = Client::connect(seeds).await?;
 
     let mut pipeline = cluster.pipeline();
     for number in 0..100 {
@@ -26,6 +26,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (one, two): (i64, i64) =
         cluster.pipeline().command(["INCR", "key:1"]).command(["INCR", "key:2"]).query().await?;
     println!("after slots have moved: {one}, {two}");
-    println!("nodes: {}", cluster.status().nodes.len());
+    let nodes = cluster.cluster().map_or(1, |cluster| cluster.status().nodes.len());
+    println!("nodes: {nodes}");
     Ok(())
 }

@@ -84,7 +84,7 @@ async fn put(client: &Client, key: &str, chunk: &[u8], bar: &ProgressBar) -> Res
         value.write(piece).await?;
         bar.inc(piece.len() as u64);
     }
-    Ok(value.finish().await?.try_into()?)
+    Ok(value.finish().await?.convert()?)
 }
 
 /// `false` if there is no such chunk, or not of this length.

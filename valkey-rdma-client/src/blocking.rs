@@ -13,13 +13,13 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::sync::Arc;
 
-use valkey_rdma_resp::{FromValue, ServerError, Value};
+use valkey_rdma_resp::{FromValue, Value};
 use valkey_rdma_transport::blocking::Reactor;
 
-use crate::command::{Command, IntoCommand};
+use crate::command::IntoCommand;
 use crate::config::Config;
+use crate::endpoint::{Endpoint, IntoEndpoint};
 use crate::error::{ConnectCause, ConnectError, Error};
-use crate::into_endpoint::IntoEndpoint;
 
 /// The async [`Client`](crate::Client) with calls that wait for their replies. Clone it into as many threads as you
 /// like: they share a connection, and commands that wait at the same time are sent together.
@@ -55,11 +55,8 @@ impl Client {
     /// As [`connect`](Self::connect).
     pub fn connect_with(endpoint: impl IntoEndpoint, config: &Config) -> Result<Self, Error> {
         let endpoint = endpoint.into_endpoint()?;
-        let reactor = Reactor::new("valkey-client", || {}).map_err(|error| ConnectError {
-            peer: endpoint.authority().into(),
-            transport: endpoint.transport(),
-            cause: ConnectCause::Io(Arc::new(error)),
-        })?;
+        let reactor = Reactor::new("valkey-client", || {})
+            .map_err(|error| failure(&endpoint, ConnectCause::Io(Arc::new(error))))?;
         let client = reactor.call(crate::Client::connect_with(endpoint, config))?;
         Ok(Self { client, reactor })
     }
@@ -69,7 +66,7 @@ impl Client {
     /// # Errors
     /// Same errors as [`Client::command`](crate::Client::command), and [`ConnectCause::Forked`] in a forked child.
     pub fn command(&self, command: impl IntoCommand) -> Result<Value, Error> {
-        self.execute(command.into_command())
+        self.call(self.client.command(command))
     }
 
     /// Sends a command and converts its reply, as [`Client::query`](crate::Client::query) does.
@@ -79,15 +76,7 @@ impl Client {
     pub fn query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
         let command = command.into_command();
         let name = command.kept_name();
-        Ok(name.convert(self.execute(command)?)?)
-    }
-
-    /// Sends a command built before and returns its reply, as [`Client::execute`](crate::Client::execute) does.
-    ///
-    /// # Errors
-    /// Same errors as [`Client::execute`](crate::Client::execute), and [`ConnectCause::Forked`] in a forked child.
-    pub fn execute(&self, command: Command) -> Result<Value, Error> {
-        self.call(self.client.execute(command))
+        Ok(name.convert(self.command(command)?)?)
     }
 
     /// Sends commands together and returns all replies, as [`Pipeline::send`](crate::Pipeline::send) does.
@@ -97,7 +86,7 @@ impl Client {
     pub fn pipeline(
         &self,
         commands: impl IntoIterator<Item = impl IntoCommand>,
-    ) -> Result<Vec<Result<Value, ServerError>>, Error> {
+    ) -> Result<Vec<Result<Value, Error>>, Error> {
         let mut pipeline = self.client.pipeline();
         for command in commands {
             pipeline.push(command);
@@ -118,7 +107,7 @@ impl Client {
     fn call<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         match self.reactor.owner_elsewhere() {
             None => self.reactor.call(work),
-            Some(owner) => Err(self.client.connector().failure(ConnectCause::Forked { owner }).into()),
+            Some(owner) => Err(failure(self.client.endpoint(), ConnectCause::Forked { owner }).into()),
         }
     }
 
@@ -163,6 +152,10 @@ impl Client {
             Ok(())
         });
     }
+}
+
+fn failure(endpoint: &Endpoint, cause: ConnectCause) -> ConnectError {
+    ConnectError { peer: endpoint.authority().into(), transport: endpoint.transport(), cause }
 }
 
 impl fmt::Debug for Client {

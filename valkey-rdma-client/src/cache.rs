@@ -7,14 +7,16 @@ use indexmap::IndexMap;
 use tokio::sync::broadcast;
 use valkey_rdma_resp::{Protocol, Value};
 
+use crate::client::Client;
 use crate::command::Command;
 use crate::config::Config;
 use crate::endpoint::EndpointError;
+use crate::endpoint::IntoEndpoint;
 use crate::error::Error;
-use crate::into_endpoint::IntoEndpoint;
+use crate::events::ServerEvents;
 use crate::link::Push;
 use crate::server::Server;
-use crate::sync::{Mutex, MutexGuard, lock};
+use valkey_rdma_transport::sync::{Mutex, MutexGuard, lock};
 
 /// Capacity of the queue of each [`Invalidations`].
 const WAITING: usize = 1024;
@@ -46,7 +48,7 @@ const WAITING: usize = 1024;
 /// [`forget`](Self::forget) the key.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    client: Server,
+    client: Client,
     store: Arc<Store>,
 }
 
@@ -107,7 +109,8 @@ impl Cache {
             let store = store.clone();
             Arc::new(move |push: Push<'_>| store.take(&push))
         };
-        let client = Server::start(Server::connector_for(endpoint, config), Some(hook)).await?;
+        let connector = Server::connector_for(endpoint, config);
+        let client = Server::start(connector, Some(hook), ServerEvents::alone()).await?.into();
         Ok(Self { client, store })
     }
 
@@ -129,7 +132,7 @@ impl Cache {
             Err(epoch) => epoch,
         };
         let lookup = PendingLookup { store: &self.store, key, epoch };
-        let value: Option<Bytes> = self.client.execute(Command::new("GET").arg(key)).await?.try_into()?;
+        let value: Option<Bytes> = self.client.query(Command::new("GET").arg(key)).await?;
         // Copied, because a slice would keep the whole receive buffer alive.
         let value = value.map(|bytes| Bytes::copy_from_slice(&bytes));
         lookup.keep(&value);
@@ -143,7 +146,7 @@ impl Cache {
 
     /// The underlying client, for all other commands. Its writes invalidate entries as other clients' writes do.
     #[must_use]
-    pub fn client(&self) -> &Server {
+    pub fn client(&self) -> &Client {
         &self.client
     }
 

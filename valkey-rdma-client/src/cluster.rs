@@ -1,12 +1,12 @@
-//! A client of a Valkey Cluster: [`ClusterClient`].
+//! A Valkey Cluster, as a [`Client`](crate::Client) sees it.
 //!
 //! ```no_run
-//! use valkey_rdma_client::ClusterClient;
+//! use valkey_rdma_client::Client;
 //!
 //! # async fn example() -> Result<(), valkey_rdma_client::Error> {
-//! let cluster = ClusterClient::connect(["rdma://10.0.0.1:6379", "rdma://10.0.0.2:6379"]).await?;
-//! cluster.command(["SET", "greeting", "hello"]).await?;
-//! for node in cluster.status().nodes {
+//! let client = Client::connect("rdma+cluster://10.0.0.1:6379,10.0.0.2:6379").await?;
+//! client.command(["SET", "greeting", "hello"]).await?;
+//! for node in client.cluster().expect("a cluster").status().nodes {
 //!     println!("{node}"); // address, role, slots, and which transport this really is
 //! }
 //! # Ok(())
@@ -33,11 +33,11 @@
 //! | SCRIPT EXISTS | all primaries | 1 where all nodes say 1 |
 //! | SCRIPT KILL, FUNCTION KILL | all primaries, on connections of their own | the first success |
 //! | INFO, MEMORY STATS, LATENCY LATEST, RANDOMKEY | all primaries, or all nodes | a map from address to reply |
-//! | SCAN | refused: see [`ClusterClient::scan`] | |
-//! | SHUTDOWN, BGSAVE, DEBUG, most of CLUSTER | refused: see [`ClusterClient::execute_on`] | |
+//! | SCAN | refused: see [`Client::scan`](crate::Client::scan) | |
+//! | SHUTDOWN, BGSAVE, DEBUG, most of CLUSTER | refused: see [`Cluster::command_on`] | |
 //! | others, such as PUBLISH, TIME, CONFIG GET | some primary | its reply |
 //!
-//! "All nodes" are those of the client's map, which [`ClusterClient::status`] lists. For some seconds after a node was added, the map may lack it.
+//! "All nodes" are those of the client's map, which [`Cluster::status`] lists. For some seconds after a node was added, the map may lack it.
 //! If a command succeeds on some nodes and fails on others, the error is [`ClusterError::Partial`](crate::ClusterError::Partial).
 //!
 //! # When something fails
@@ -58,64 +58,56 @@
 //! [`Config::offline_timeout`](crate::Config::offline_timeout), and then fails with the reason. A command for all primaries
 //! waits for each of them or its successor. One for all nodes, or for a node by name, waits while the node loads, and otherwise
 //! fails with what the node says. It follows at most
-//! [`ClusterConfig::max_redirects`] redirections.
+//! [`Config::max_redirects`](crate::Config::max_redirects) redirections.
 //!
-//! The map is read again after failures and every [`ClusterConfig::refresh_interval`], by one task, from three nodes at a
-//! time, and not more often than [`ClusterConfig::min_refresh_interval`].
+//! The map is read again after failures and every [`Config::refresh_interval`](crate::Config::refresh_interval), by one task, from three nodes at a
+//! time, and not more often than [`Config::min_refresh_interval`](crate::Config::min_refresh_interval).
 //!
 //! # Runtime
-//! All connections belong to the runtime that called `connect`, as those of a [`Client`](crate::Client#runtime). When that runtime is
+//! All connections belong to the [runtime](crate::Client#runtime) that called `connect`. When that runtime is
 //! dropped, commands fail at once.
 //!
 //! # RDMA ports
 //! Clusters announce TCP ports only. By default the same port number is used over RDMA. The URL's option `rdma_port=` has
-//! other rules, see [`RdmaPort`](crate::RdmaPort), and [`ClusterConfig::address_map`] maps each address by a function. With
-//! `fallback=tcp`, nodes whose RDMA fails are reached over TCP, and [`ClusterClient::status`] shows which these are.
+//! other rules, see [`RdmaPort`](crate::RdmaPort), and [`Config::address_map`](crate::Config::address_map) maps each address by a function. With
+//! `fallback=tcp`, nodes whose RDMA fails are reached over TCP, and [`Cluster::status`] shows which these are.
 
 mod address;
-mod aggregate;
+mod call;
 mod client;
 mod config;
 mod core;
 mod counters;
 mod dedicated;
 mod discovery;
-mod element_scan;
-mod events;
-mod execute;
-mod fan_out;
-mod field;
-mod learn_commands;
+mod join;
 mod learned;
 mod node;
 mod pipeline;
-mod ports;
 mod pubsub;
-mod redirect;
-#[cfg(feature = "redis")]
-mod redis;
 mod refresh;
 mod replicas;
 mod route;
 mod scan;
+mod several_nodes;
 mod silence;
 mod slot_map;
 mod slots_reply;
-mod split;
 mod status;
-mod to_slot;
 mod topology;
 mod transaction;
-mod tries;
+mod unknown_commands;
 
+pub(crate) use self::address::PortRules;
 pub use self::address::{MappedAddress, NodeAddress};
 pub use self::client::Cluster;
-pub use self::config::ClusterConfig;
+pub(crate) use self::config::ClusterConfig;
 pub use self::counters::ClusterCounters;
-pub use self::events::{ClusterEvent, ClusterEvents};
-pub use self::pipeline::ClusterPipeline;
-pub(crate) use self::ports::PortRules;
-pub use self::replicas::{Choice, ReadCandidate, ReadFrom};
-pub use self::route::{Route, Routing};
-pub use self::scan::ClusterScan;
+pub use self::replicas::{ReadCandidate, ReadFrom};
+pub use self::route::Route;
+pub(crate) use self::route::slot_of;
+// For the gateway, which keeps commands of a transaction together itself.
+#[doc(hidden)]
+pub use self::route::Routing;
+pub(crate) use self::scan::ClusterScan;
 pub use self::status::{ClusterStatus, NodeStatus};

@@ -6,17 +6,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use valkey_rdma_resp::{ServerError, Value, put_header};
 
+mod class;
 mod encode;
 mod name;
-mod policy;
 pub(crate) mod table;
 mod to_arg;
 mod words;
 
+pub use self::class::{CommandClass, RefusedCommand, SubscriptionKind};
 pub(crate) use self::encode::{Commands, EncodeBuffer, EncodedPipeline};
 pub(crate) use self::name::CommandName;
-pub(crate) use self::policy::CommandClass;
-pub use self::policy::RefusedCommand;
 pub use self::to_arg::ToArg;
 
 /// The reply to one command: a value, or the server's error.
@@ -89,7 +88,7 @@ impl Command {
         let mut args = rest.clone();
         // The first two arguments decide the class of most commands.
         for at in 0..count {
-            if at > 1 && !matches!(command.class, CommandClass::Streams { .. }) {
+            if at > 1 && !command.class.depends_on(at) {
                 break;
             }
             let len = take_number(&mut args).min(args.len());
@@ -124,7 +123,7 @@ impl Command {
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
     /// use valkey_rdma_client::Command;
     ///
-    /// client.execute(Command::new("SET").arg("key").arg("value").idempotent()).await?;
+    /// client.command(Command::new("SET").arg("key").arg("value").idempotent()).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -162,10 +161,7 @@ impl Command {
 
     /// The refusal of this command on a dedicated connection, if any.
     pub(crate) fn dedicated_refusal(&self) -> Option<RefusedCommand> {
-        match self.class {
-            CommandClass::Empty | CommandClass::Unanswered(_) => self.refusal(),
-            _ => None,
-        }
+        if self.class.has_one_reply() { None } else { self.refusal() }
     }
 
     /// True if the command may block.
@@ -176,31 +172,27 @@ impl Command {
     /// True if it must not wait behind other commands: it is sent on a connection of its own.
     #[inline]
     pub(crate) fn overtakes(&self) -> bool {
-        matches!(self.class, CommandClass::Overtakes | CommandClass::Kills)
+        matches!(self.class, CommandClass::Overtakes | CommandClass::ScriptStats | CommandClass::Kills)
     }
 
     /// The refusal of this command among others that share its connection: in a pipeline or transaction.
     pub(crate) fn refusal_among_others(&self) -> Option<RefusedCommand> {
         match self.class {
-            CommandClass::Kills => Some(self.refused(policy::KILLS)),
+            CommandClass::Kills => Some(self.refused(class::KILLS)),
             _ => self.refusal(),
         }
     }
 
     /// The refusal of this command on a shared connection, if any.
     pub(crate) fn refusal(&self) -> Option<RefusedCommand> {
-        match self.class {
-            CommandClass::Empty => Some(self.refused(policy::EMPTY)),
-            CommandClass::Refused(reason) | CommandClass::Unanswered(reason) => Some(self.refused(reason)),
-            _ => None,
-        }
+        self.class.why_not_among_tasks().map(|reason| self.refused(reason))
     }
 
     /// The refusal of this command outside a pipeline, on any connection but a dedicated one.
     pub(crate) fn refusal_outside_pipeline(&self) -> Option<RefusedCommand> {
         match self.class {
-            CommandClass::Multi => Some(self.refused(policy::MULTI_OUTSIDE_PIPELINE)),
-            CommandClass::Waits => Some(self.refused(policy::WAITS)),
+            CommandClass::Multi => Some(self.refused(class::MULTI_OUTSIDE_PIPELINE)),
+            CommandClass::Waits => Some(self.refused(class::WAITS)),
             _ => self.refusal(),
         }
     }
@@ -209,7 +201,7 @@ impl Command {
     pub(crate) fn shared_refusal(&self) -> Option<RefusedCommand> {
         match self.class {
             CommandClass::Ordinary => None,
-            CommandClass::Blocks => Some(self.refused(policy::BLOCKS)),
+            CommandClass::Blocks => Some(self.refused(class::BLOCKS)),
             _ => self.refusal_outside_pipeline(),
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use valkey_rdma_transport::Config as TransportConfig;
 
+use crate::cluster::ClusterConfig;
 use crate::command::Command;
 
 /// Settings of a client. [`Config::default`] works unedited; the address to connect to is set by the
@@ -19,6 +20,9 @@ use crate::command::Command;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// In a cluster, these are the settings of the connections to each node, and of commands. A node's connections are made when the first command
+/// needs them. [`offline_timeout`](Self::offline_timeout) then limits how long a command waits for a shard without a reachable primary.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) reconnect: Option<Backoff>,
@@ -34,6 +38,8 @@ pub struct Config {
     pub(crate) tracking: bool,
     /// Allows a replica of a cluster to answer reads: READONLY.
     pub(crate) read_replicas: bool,
+    /// Of clients of clusters only.
+    pub(crate) cluster: ClusterConfig,
 }
 
 impl Default for Config {
@@ -51,6 +57,7 @@ impl Default for Config {
             transport: TransportConfig::default(),
             tracking: false,
             read_replicas: false,
+            cluster: ClusterConfig::default(),
         }
     }
 }
@@ -61,7 +68,8 @@ impl Config {
 
     /// Reconnect policy. `None` disables reconnecting: once lost, a connection stays lost, and later calls fail.
     /// Default: reconnect with [`Backoff`]'s defaults for as long as the client exists. The first connect is always
-    /// tried once only, so that a wrong URL is reported at once.
+    /// tried once only, so that a wrong URL is reported at once. The client of a cluster always connects to its nodes again; for it, `None`
+    /// means the default.
     #[must_use]
     pub fn reconnect(mut self, backoff: impl Into<Option<Backoff>>) -> Self {
         self.reconnect = backoff.into();

@@ -3,23 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use valkey_rdma_resp::{FromValue, ServerError, Value};
 
+use crate::client::{Client, Deployment};
 use crate::command::{Command, IntoCommand};
-use crate::error::{Error, LostCause, LostConnection, TimedOut};
-use crate::link::Outstanding;
-use crate::link::RawConnection;
+use crate::error::{ClusterError, Error, LostCause, LostConnection, TimedOut};
+use crate::link::{Answer, Outstanding, RawConnection, Watch, keepalive_limit};
 use crate::server::Server;
 use crate::stats::{ConnectionInfo, Purpose};
-
-mod replaced;
-mod silence;
-
-use replaced::ReplacedCheck;
-use silence::ServerCheck;
 
 /// A connection with one owner: [`Client::dedicated`]. Commands of other tasks do not come in between. Commands have no time limit
 /// unless [they set one](Command::timeout).
@@ -50,20 +45,25 @@ pub struct Dedicated {
     /// True if the connection can be reused by another owner.
     reusable: bool,
     /// `None`: calls never leave a server that is silent.
-    replaced: Option<ReplacedCheck>,
+    watch: Option<Watch>,
 }
 
-impl Server {
+impl Client {
     /// Opens a dedicated connection, to the same server and with the same login as this client. While the client reconnects, this
     /// waits for the server and its data as commands do, up to [`Config::offline_timeout`](crate::Config::offline_timeout).
     ///
     /// # Errors
     /// [`Error::Connect`], as for [`connect`](Self::connect). [`Error::Lost`] if the client was closed, or its runtime has shut down.
+    /// [`Error::Cluster`] in a cluster, where [`Cluster::dedicated`](crate::cluster::Cluster::dedicated) names the node.
     ///
     /// # Cancel safety
     /// As for [`connect`](Self::connect).
     pub async fn dedicated(&self) -> Result<Dedicated, Error> {
-        let mut connection = self.checkout().await?;
+        let Deployment::Server(server) = &self.deployment else {
+            let reason = "it has one node; name that with Cluster::dedicated";
+            return Err(ClusterError::NoRoute { command: "a dedicated connection".to_owned(), reason }.into());
+        };
+        let mut connection = server.checkout().await?;
         connection.set_reusable(false);
         Ok(connection)
     }
@@ -73,6 +73,8 @@ impl Server {
     ///
     /// The only time limit is the command's own: an argument, as of BLPOP, or [`Command::timeout`]. The argument loses nothing. A server that is frozen ends the call:
     /// [`Config::keepalive_timeout`](crate::Config::keepalive_timeout).
+    ///
+    /// In a cluster, the command goes to the node of its keys, and to their next node if the slot moves while it blocks.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -86,13 +88,18 @@ impl Server {
     /// # Errors
     /// [`Error::Connect`] if no connection could be made, [`Error::Server`] and [`Error::Lost`] as for any command,
     /// [`Error::Refused`] for a command that would leave the connection changed, and for WAIT and WAITAOF, which count the
-    /// writes of their own connection only: use [`dedicated`](Self::dedicated).
+    /// writes of their own connection only: use [`dedicated`](Self::dedicated). In a cluster, [`Error::Cluster`] if its keys are in
+    /// different slots, or it has none.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection, which ends the wait on the server too. An element that the server
     /// had already popped is lost, also after [`Command::timeout`]; use BLMOVE where that matters.
     pub async fn blocking_command(&self, command: impl IntoCommand) -> Result<Value, Error> {
-        self.block(command.into_command()).await
+        let command = command.into_command();
+        match &self.deployment {
+            Deployment::Server(server) => server.block(command).await,
+            Deployment::Cluster(cluster) => cluster.block(command).boxed().await,
+        }
     }
 
     /// Sends a blocking command as [`blocking_command`](Self::blocking_command) does, and converts its reply.
@@ -105,9 +112,12 @@ impl Server {
     pub async fn blocking_query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
         let command = command.into_command();
         let name = command.kept_name();
-        Ok(name.convert(self.block(command).await?)?)
+        Ok(name.convert(self.blocking_command(command).await?)?)
     }
+}
 
+impl Server {
+    /// Sends a blocking command on a dedicated connection.
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
@@ -144,7 +154,7 @@ impl Server {
         };
         let (client, info) = (self.clone(), raw.info.clone());
         let cause = Arc::new(LostCause::Cancelled);
-        Ok(Dedicated { client, raw: Some(raw), info, cause, reusable: true, replaced: None })
+        Ok(Dedicated { client, raw: Some(raw), info, cause, reusable: true, watch: None })
     }
 
     /// As [`checkout`](Self::checkout). This, and the calls of the connection, end with [`LostCause::Silent`] once the server has left a PING
@@ -154,17 +164,32 @@ impl Server {
         limit: Duration,
         replaced: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Result<Dedicated, Error> {
-        let replaced = ReplacedCheck::new(self, limit, replaced);
+        let (liveness, runtime) = (self.liveness().clone(), self.runtime().clone());
+        let watch = Watch::of_calls_on_node(liveness, self.ping(), runtime, limit, replaced);
         let mut connection = tokio::select! {
             biased;
             opened = self.checkout() => opened?,
-            cause = replaced.failed() => {
+            cause = watch.left() => {
                 let peer = self.connector().endpoint.authority().into();
                 return Err(LostConnection::new(peer, Arc::new(cause), false).into());
             }
         };
-        connection.replaced = Some(replaced);
+        connection.watch = Some(watch);
         Ok(connection)
+    }
+
+    /// Ends calls that block on this connection once its server is silent. `None`: silence is not limited, or the transport notices it.
+    fn watch_blocking_call(&self, raw: &RawConnection) -> Option<Watch> {
+        let limit = keepalive_limit(&raw.info, self.config())?;
+        let (liveness, runtime) = (self.liveness().clone(), self.runtime().clone());
+        let whereabouts = self.connector().whereabouts(raw);
+        Some(Watch::of_blocking_call(liveness, self.ping(), runtime, limit, whereabouts))
+    }
+
+    /// Asks the server whether it is there.
+    fn ping(&self) -> impl Fn() -> BoxFuture<'static, Answer> + Send + Sync + 'static {
+        let client = self.clone();
+        move || Box::pin(ping(client.clone()))
     }
 }
 
@@ -194,14 +219,7 @@ impl Dedicated {
         Ok(name.convert(self.execute(command).await?)?)
     }
 
-    /// Does what [`command`](Self::command) does, as [`Client::execute`].
-    ///
-    /// # Errors
-    /// As [`command`](Self::command).
-    ///
-    /// # Cancel safety
-    /// As [`command`](Self::command).
-    pub async fn execute(&mut self, command: Command) -> Result<Value, Error> {
+    pub(crate) async fn execute(&mut self, command: Command) -> Result<Value, Error> {
         let limit = command.limit();
         let mut replies = self.execute_all(&[command], limit).await?;
         Ok(replies.pop().unwrap_or(Ok(Value::Nil))?)
@@ -239,12 +257,8 @@ impl Dedicated {
         }
         let client = self.client.clone();
         self.with_connection(limit, async |raw| {
-            let check = ServerCheck::new(&client, raw);
-            tokio::select! {
-                biased;
-                replies = raw.exchange_blocking(commands) => replies,
-                cause = check.failed() => Err(cause),
-            }
+            let watch = client.watch_blocking_call(raw);
+            watched(watch.as_ref(), raw.exchange_blocking(commands)).await
         })
         .await
     }
@@ -291,16 +305,8 @@ impl Dedicated {
             return Err(TimedOut { peer: self.peer(), limit, may_have_run: false }.into());
         }
         let Some(mut raw) = self.raw.take() else { return Err(self.lost_error(false)) };
-        let replaced = &self.replaced;
-        let work = async |raw: &mut RawConnection| match replaced {
-            None => work(raw).await,
-            Some(check) => tokio::select! {
-                biased;
-                done = work(raw) => done,
-                // Made only when the work has to wait.
-                cause = async { check.failed().await } => Err(cause),
-            },
-        };
+        let watch = &self.watch;
+        let work = async |raw: &mut RawConnection| watched(watch.as_ref(), work(raw)).await;
         let outcome = match limit {
             None => work(&mut raw).await,
             Some(limit) => match self.client.runtime().timed(|| timeout(limit, work(&mut raw))).await {
@@ -338,6 +344,42 @@ impl Dedicated {
         self.client.connector().endpoint.authority().into()
     }
 }
+
+/// Does work on a connection until it is left because of its server.
+async fn watched<T>(
+    watch: Option<&Watch>,
+    work: impl Future<Output = Result<T, LostCause>>,
+) -> Result<T, LostCause> {
+    match watch {
+        None => work.await,
+        Some(watch) => tokio::select! {
+            biased;
+            done = work => done,
+            // Made only when the work has to wait.
+            cause = async { watch.left().await } => Err(cause),
+        },
+    }
+}
+
+/// Asks a server whether it answers, on the client's shared connection, or on a new one if that was lost. It is the asker who limits the
+/// time.
+async fn ping(client: Server) -> Answer {
+    match client.execute(Command::new("PING").timeout(FOREVER)).await {
+        Ok(_) | Err(Error::Server(_)) => Answer::Present,
+        Err(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Moved) => Answer::Moved,
+        Err(Error::TimedOut(_)) => Answer::Silent,
+        // The program wants no more connections.
+        Err(_) if client.check_open().is_err() => Answer::Present,
+        // That the shared connection was lost says nothing of this one. A refusal is an answer.
+        Err(_) => match client.connector().connect(Purpose::Dedicated).await.map_err(Error::from) {
+            Err(error) if error.server().is_none() => Answer::Silent,
+            _ => Answer::Present,
+        },
+    }
+}
+
+/// Stands for no limit.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
 
 impl Drop for Dedicated {
     fn drop(&mut self) {

@@ -15,7 +15,7 @@ use crate::error::{Error, LostCause};
 use crate::link::{Connector, Finding, RawConnection, Whereabouts};
 use crate::server::Server;
 use crate::stats::ConnectionInfo;
-use crate::sync::{Mutex, lock};
+use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// Opens byte streams to one server: for proxies, and for other RESP clients.
 ///

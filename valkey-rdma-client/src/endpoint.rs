@@ -6,22 +6,25 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use valkey_rdma_resp::Protocol;
-use valkey_rdma_transport::{Config as TransportConfig, Polling};
+use valkey_rdma_transport::{Config as TransportConfig, Polling, UrlOptions};
 
-mod authority;
-mod check;
+mod cluster;
 mod error;
-mod percent;
+mod into_endpoint;
+mod login;
+mod options;
 mod rdma_port;
 mod sentinels;
 mod setters;
 mod url;
 
-pub(crate) use self::authority::authority;
-use self::authority::canonical;
 pub use self::error::EndpointError;
+pub use self::into_endpoint::IntoEndpoint;
+use self::login::Login;
 pub use self::rdma_port::RdmaPort;
 pub use self::sentinels::Sentinels;
+pub(crate) use self::url::authority;
+use self::url::canonical;
 
 /// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +57,7 @@ impl fmt::Display for Transport {
 ///
 /// | part | meaning |
 /// |---|---|
-/// | scheme | `rdma`, `emulated`, or `valkey` and `redis` for TCP; with `+sentinel` behind it, see below |
+/// | scheme | `rdma`, `emulated`, or `valkey` and `redis` for TCP; with `+cluster` or `+sentinel` behind it, see below |
 /// | user, password | for AUTH; `:password@` alone logs in the default user; `user:@` logs in with an empty password |
 /// | port | 6379 unless given |
 /// | database | for SELECT; 0 unless given |
@@ -67,6 +70,11 @@ impl fmt::Display for Transport {
 /// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
 /// | `fallback=` | `tcp`: if RDMA fails, connect to the same host and port over TCP, and report it; not on TCP |
 /// | `rdma_port=` | RDMA port of a node that was announced with its TCP port: `same` (default), `+N`, `N` or `discover`, see [`RdmaPort`]; for clusters, not on TCP |
+///
+/// # Cluster
+/// `rdma+cluster://[[user]:password@]host[:port][,host[:port]...][/database][?option=value&...]` names nodes of a cluster.
+/// [`Client`](crate::Client) asks them for the others; one that answers is enough, and none of them is special afterwards. A list of
+/// URLs of single servers, `["rdma://host1", "rdma://host2"]`, means the same. All nodes have the same scheme, login and options.
 ///
 /// # Sentinel
 /// `rdma+sentinel://[[user]:password@]sentinel[:port][,sentinel[:port]...]/service[/database][?option=value&...]` names the primary
@@ -91,20 +99,18 @@ pub struct Endpoint {
     transport: Transport,
     host: String,
     port: u16,
-    user: Option<String>,
-    password: Option<String>,
+    login: Login,
     database: u32,
     protocol: Protocol,
     timeout: Duration,
-    rx_size: Option<u32>,
-    device: Option<String>,
-    gid: Option<u32>,
+    /// What it says about the transport.
+    settings: UrlOptions,
     fallback: bool,
-    source: Option<IpAddr>,
-    polling: Polling,
     rdma_port: RdmaPort,
     /// The server is the primary that these report.
     sentinels: Option<Box<Sentinels>>,
+    /// The server is a node of a cluster, as these are.
+    other_seeds: Option<Box<[(String, u16)]>>,
     /// The port of the fallback, if it is another.
     tcp_port: Option<u16>,
 }
@@ -127,19 +133,15 @@ impl Endpoint {
             transport,
             host: canonical(host.into()),
             port,
-            user: None,
-            password: None,
+            login: Login::default(),
             database: 0,
             protocol: Protocol::default(),
             timeout: Self::DEFAULT_TIMEOUT,
-            rx_size: None,
-            device: None,
-            gid: None,
+            settings: UrlOptions::default(),
             fallback: false,
-            source: None,
-            polling: Polling::default(),
             rdma_port: RdmaPort::Same,
             sentinels: None,
+            other_seeds: None,
             tcp_port: None,
         }
     }
@@ -165,13 +167,13 @@ impl Endpoint {
     /// The user to log in, if not the default user.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
-        self.user.as_deref()
+        self.login.user.as_deref()
     }
 
     /// The password of the login. Take care not to log it.
     #[must_use]
     pub fn password(&self) -> Option<&str> {
-        self.password.as_deref()
+        self.login.password.as_deref()
     }
 
     /// Database number.
@@ -195,19 +197,19 @@ impl Endpoint {
     /// Receive window in bytes, if set.
     #[must_use]
     pub fn rx_size(&self) -> Option<u32> {
-        self.rx_size
+        self.settings.rx_size
     }
 
     /// RDMA device, if set.
     #[must_use]
     pub fn device(&self) -> Option<&str> {
-        self.device.as_deref()
+        self.settings.device.as_deref()
     }
 
     /// The address to connect from, if set.
     #[must_use]
     pub fn source(&self) -> Option<IpAddr> {
-        self.source
+        self.settings.source
     }
 
     /// True if TCP is tried after RDMA.
@@ -219,13 +221,13 @@ impl Endpoint {
     /// GID index to connect from, if set.
     #[must_use]
     pub fn gid(&self) -> Option<u32> {
-        self.gid
+        self.settings.gid
     }
 
     /// How the connection waits for its device.
     #[must_use]
     pub fn polling(&self) -> Polling {
-        self.polling
+        self.settings.polling
     }
 
     /// The Sentinels that report the address, if any.
@@ -238,15 +240,6 @@ impl Endpoint {
     #[must_use]
     pub fn rdma_port(&self) -> RdmaPort {
         self.rdma_port
-    }
-
-    /// The scheme of its URL.
-    fn scheme(&self) -> &'static str {
-        match self.transport {
-            Transport::Rdma => "rdma",
-            Transport::Emulated => "emulated",
-            Transport::Tcp => "valkey",
-        }
     }
 
     /// The port to connect to over this transport.
@@ -272,23 +265,8 @@ impl Endpoint {
     }
 
     /// Replaces the settings that this endpoint asks for.
-    pub(crate) fn apply_to(&self, mut config: TransportConfig) -> TransportConfig {
-        if let Some(bytes) = self.rx_size {
-            config = config.rx_size(bytes);
-        }
-        if let Some(name) = &self.device {
-            config = config.device(name);
-        }
-        if let Some(index) = self.gid {
-            config = config.gid_index(index);
-        }
-        if let Some(address) = self.source {
-            config = config.source(address);
-        }
-        if self.polling != Polling::default() {
-            config = config.polling(self.polling);
-        }
-        config
+    pub(crate) fn apply_to(&self, config: TransportConfig) -> TransportConfig {
+        self.settings.apply_to(config)
     }
 }
 
@@ -300,18 +278,12 @@ impl From<&Endpoint> for Endpoint {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint")
-            .field("url", &self.to_string())
-            .field("protocol", &self.protocol)
-            .field("timeout", &self.timeout)
-            .field("rx_size", &self.rx_size)
-            .field("device", &self.device)
-            .field("gid", &self.gid)
-            .field("fallback", &self.fallback)
-            .field("source", &self.source)
-            .field("polling", &self.polling)
-            .field("rdma_port", &self.rdma_port)
-            .finish()
+        let mut shown = f.debug_struct("Endpoint");
+        shown.field("url", &self.to_string());
+        for (name, value) in self.options().filter(|(name, _)| *name != "sentinel_password") {
+            shown.field(name, &value);
+        }
+        shown.finish()
     }
 }
 

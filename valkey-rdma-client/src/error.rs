@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use valkey_rdma_resp::{ProtocolError, ServerError, UnexpectedReply};
+use valkey_rdma_resp::{RespError, ServerError, UnexpectedReply};
 use valkey_rdma_transport::TransportError;
 
 use crate::command::RefusedCommand;
@@ -269,7 +269,7 @@ pub enum LostCause {
     Io(io::Error),
     /// The peer sent something other than RESP; later bytes cannot be trusted.
     #[error("the peer broke the protocol: {0}")]
-    Protocol(ProtocolError),
+    Protocol(RespError),
     /// The peer answered a command of the login with what that command does not return: its replies are not those to our commands. A
     /// server or something between sent a reply too many, or is none that speaks this protocol.
     #[error("the peer broke the protocol: {0}")]
@@ -294,7 +294,7 @@ pub enum LostCause {
     #[error("its server did not answer PING within {limit:?}")]
     Silent {
         /// The client's [`keepalive_timeout`](crate::Config::keepalive_timeout), or the
-        /// [`silence_limit`](crate::cluster::ClusterConfig::silence_limit) of a node that was replaced.
+        /// [`silence_limit`](crate::Config::silence_limit) of a node that was replaced.
         limit: Duration,
     },
     /// A subscriber was too slow, and its policy is to disconnect. [`Client::subscriber_with`](crate::Client::subscriber_with) sets the

@@ -110,6 +110,10 @@
 //! [`Client::get_into`] reads a value into memory of the caller. The protocol requires one copy: out of the receive
 //! window that the server has written.
 //!
+//! # Cluster
+//! `rdma+cluster://node1:6379,node2:6379`, or a list of URLs, connects to a Valkey Cluster. The [`Client`] is the same: it sends each command to
+//! the node of its keys, follows slots that move and nodes that fail over. See [`cluster`].
+//!
 //! # Sentinel
 //! `rdma+sentinel://s1:26379,s2:26379/mymaster` connects to the primary that most of the Sentinels report, after it has confirmed
 //! its role, and to the next one after a failover. See [`Endpoint`]. Sentinels report TCP ports: `rdma_port=` says how the RDMA
@@ -122,8 +126,7 @@
 //! | `verbs` (default) | `rdma://` over kernel verbs; loads rdma-core's libraries at the first use |
 //! | `rdma-sys` | the same, with the libraries linked at build time |
 //! | `emulated` | `emulated://`, RDMA in software for tests and trials: leave it out of production builds |
-//! | `redis` | redis-rs's `ConnectionLike` for [`Client`] and [`ClusterClient`] |
-//! | `redis-cluster` | `redis_cluster`: redis-rs's own cluster client over this crate's transport |
+//! | `redis` | redis-rs's `ConnectionLike` for [`Client`] |
 //! | `blocking` | `blocking`, the client for programs without an async runtime |
 //!
 //! # What ends a wait
@@ -134,12 +137,11 @@
 //! |---|---|---|
 //! | accepts but never answers the login | [`Error::Connect`] | the endpoint's `timeout=`, 5 s |
 //! | sends no reply, or half of one | [`Error::TimedOut`] | [`Config::command_timeout`], 30 s |
-//! | announces a string longer than 16 GiB, or 1 GiB with addresses of 32 bits | [`Error::Lost`] with a [`ProtocolError`] | at once |
+//! | announces a string longer than 16 GiB, or 1 GiB with addresses of 32 bits | [`Error::Lost`] with a [`RespError`] | at once |
 //! | over RDMA: sends nothing, not even keepalives | [`Error::Lost`] | [`Config::keepalive_timeout`], 20 s |
 //! | over TCP: its machine answers no probes of the kernel | [`Error::Lost`] | the same |
-//! | over TCP: is frozen while a call blocks | [`Error::Lost`] with [`LostCause::Silent`] | one and a half of the same: it answers no PING |
-//! | over TCP: is frozen while a [`Subscriber`] waits | [`Event::Reconnected`](pubsub::Event::Reconnected), once it can | at most twice the same |
-//! | is a frozen node of a cluster that gives its slots to another | [`Error::Lost`], or another try there | [`ClusterConfig::silence_limit`](cluster::ClusterConfig::silence_limit), 1 s (2 s on a [`Dedicated`]), and the time to read the map |
+//! | over TCP: is frozen while a call blocks, or a [`Subscriber`] waits | [`Error::Lost`] with [`LostCause::Silent`], or [`Event::Reconnected`](pubsub::Event::Reconnected) once it can | at most twice the same: it answers no PING |
+//! | is a frozen node of a cluster that gives its slots to another | [`Error::Lost`], or another try there | [`Config::silence_limit`], 1 s (2 s on a [`Dedicated`]), and the time to read the map |
 //! | sends keepalives, but offers no receive window | [`Error::Lost`] | [`Config::stall_timeout`], 30 s |
 //! | does not reply while [`Client::close`] waits | `close` returns | [`Config::close_timeout`], 3 s |
 //!
@@ -157,6 +159,7 @@
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod cache;
+mod client;
 pub mod cluster;
 mod command;
 mod config;
@@ -165,16 +168,12 @@ mod dialer;
 mod endpoint;
 mod error;
 mod events;
-mod execute;
-mod into_endpoint;
+
 mod link;
 mod pipeline;
 pub mod pubsub;
-mod question;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "redis-cluster")]
-pub mod redis_cluster;
 mod runtime;
 mod scan;
 mod script;
@@ -182,34 +181,37 @@ mod sentinel;
 mod server;
 mod stats;
 mod streaming;
-mod sync;
 mod transaction;
 
+// `tests/submit_model.rs` compiles the queue a second time, with its own.
+use valkey_rdma_transport::sync;
+
 pub use cache::{Cache, CacheStats, Invalidation, Invalidations};
-pub use cluster::Cluster as ClusterClient;
+pub use client::Client;
 pub use command::{Command, IntoCommand, RefusedCommand, ToArg};
+// For the gateway, which must know the same of a command.
+#[doc(hidden)]
+pub use command::{CommandClass, SubscriptionKind};
 pub use config::{Backoff, Config};
 pub use dedicated::Dedicated;
 pub use dialer::{ByteStream, Dialer};
-pub use endpoint::{Endpoint, EndpointError, RdmaPort, Sentinels, Transport};
+pub use endpoint::{Endpoint, EndpointError, IntoEndpoint, RdmaPort, Sentinels, Transport};
 pub use error::{
     AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, FailedCommand, Fate, LostCause,
     LostConnection, TimedOut,
 };
 pub use events::{ConnectionEvent, ConnectionEvents};
-pub use execute::Execute;
-pub use into_endpoint::{IntoEndpoint, IntoEndpoints};
+
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use scan::{ElementScan, Scan};
 pub use script::{Invocation, Script};
-pub use server::Server as Client;
 pub use stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 pub use streaming::{Fetched, ValueReader, ValueWriter};
 pub use transaction::{Transaction, Watch};
 
 pub use valkey_rdma_resp::{
-    Fields, FromValue, Protocol, ProtocolError, ServerError, ServerErrorKind, UnexpectedReply, Value,
+    Fields, FromValue, Protocol, RespError, ServerError, ServerErrorKind, UnexpectedReply, Value,
 };
 pub use valkey_rdma_transport as transport;
 pub use valkey_rdma_transport::{BufferPool, Polling, PoolBuffer, SendRegion, UnusablePool};

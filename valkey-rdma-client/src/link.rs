@@ -4,39 +4,38 @@
 //! batches and delivers the replies, and the next connection after one is lost.
 
 mod connect;
-mod deadline;
 mod device_connects;
 mod drain;
 mod driver;
-mod handle;
 mod handshake;
 mod idle_pool;
 mod in_flight;
+mod liveness;
+mod multiplexer;
 mod queue;
 mod raw;
 mod redial;
 mod registry;
-mod reply_buffer;
 mod reply_slot;
 mod request;
 mod state;
-mod submit;
 mod task;
 mod tcp;
 #[cfg(test)]
 pub(crate) mod tests;
+mod waiting;
 mod wake_together;
 mod write_buffer;
 
 pub(crate) use self::connect::{Connector, Finding, Locator, Whereabouts};
-pub(crate) use self::deadline::Deadline;
-pub(crate) use self::handle::Multiplexer;
+pub(crate) use self::drain::Outstanding;
 pub(crate) use self::idle_pool::IdlePool;
-pub(crate) use self::raw::{Outstanding, RawConnection};
+pub(crate) use self::liveness::{Answer, Liveness, Watch};
+pub(crate) use self::multiplexer::{Multiplexer, Sent};
+pub(crate) use self::raw::RawConnection;
 pub(crate) use self::redial::Redialer;
 pub(crate) use self::registry::Registration;
-pub(crate) use self::reply_buffer::ReplyBuffer;
-pub(crate) use self::reply_slot::{ReplyReceiver, channel as reply_channel};
-pub(crate) use self::request::{Replies, ReplySink, Request};
+pub(crate) use self::reply_slot::{Delivery, Failed};
+pub(crate) use self::request::Deadline;
 pub(crate) use self::state::{Push, PushHook};
 pub(crate) use self::tcp::keepalive_limit;

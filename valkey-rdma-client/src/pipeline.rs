@@ -1,19 +1,16 @@
 //! [`Pipeline`]: commands that are sent together.
 
-use std::pin::pin;
-use std::sync::Arc;
+use futures_util::FutureExt;
+use valkey_rdma_resp::{FromValue, UnexpectedReply, Value};
 
-use valkey_rdma_resp::{FromValue, ServerError, UnexpectedReply, Value};
-
-use crate::command::{Command, CommandClass, CommandName, EncodedPipeline, IntoCommand};
+use crate::client::{Client, Deployment};
+use crate::cluster::{Cluster, slot_of};
+use crate::command::{Command, CommandClass, CommandName, Commands, EncodedPipeline, IntoCommand};
 use crate::command::{RefusedCommand, Reply};
 use crate::error::{Error, FailedCommand};
-use crate::link::Replies;
-use crate::link::ReplyBuffer;
 use crate::server::Server;
 
-/// Commands sent together, without waiting for replies in between. No command of another task comes between them, so
-/// MULTI to EXEC is safe here.
+/// Commands sent together, without waiting for replies in between.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -21,32 +18,64 @@ use crate::server::Server;
 /// for reply in replies {
 ///     match reply {
 ///         Ok(value) => println!("{value:?}"),
-///         Err(error) => println!("the server refused: {error}"),
+///         Err(error) => println!("{error}; {}", error.fate()),
 ///     }
 /// }
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Order
+/// One server runs the commands in their order, and no command of another task comes between them: MULTI to EXEC is safe here.
+///
+/// In a cluster, the commands of one node go there in one write, and to different nodes at the same time. Commands with keys of the same slot
+/// run in their order, unless that slot moves to another node meanwhile, or its node becomes ready in the middle (LOADING, CLUSTERDOWN): what was
+/// refused runs later. Between slots there is no order. Commands that concern several nodes, such as DBSIZE or MGET of several slots, run beside
+/// the others.
 #[derive(Clone, Debug)]
 #[must_use = "a pipeline does nothing until sent"]
 pub struct Pipeline {
-    client: Server,
-    commands: EncodedPipeline,
+    to: To,
     /// Why the pipeline cannot be sent: its first refused command.
     refused: Option<RefusedCommand>,
-    /// Name of the command that began a transaction still open.
-    multi: Option<String>,
+}
+
+/// Where the commands go.
+#[derive(Clone, Debug)]
+enum To {
+    Server {
+        server: Server,
+        commands: EncodedPipeline,
+        /// Name of the command that began a transaction still open.
+        multi: Option<String>,
+    },
+    Cluster {
+        cluster: Cluster,
+        commands: Vec<Command>,
+        /// The slot whose node gets the commands that any node may run.
+        keyless: Option<u16>,
+    },
+}
+
+impl Client {
+    /// Begins a pipeline.
+    pub fn pipeline(&self) -> Pipeline {
+        let to = match &self.deployment {
+            Deployment::Server(server) => {
+                To::Server { server: server.clone(), commands: EncodedPipeline::default(), multi: None }
+            }
+            Deployment::Cluster(cluster) => {
+                To::Cluster { cluster: cluster.clone(), commands: Vec::new(), keyless: None }
+            }
+        };
+        Pipeline { to, refused: None }
+    }
 }
 
 impl Server {
-    /// Begins a pipeline.
-    pub fn pipeline(&self) -> Pipeline {
-        Pipeline { client: self.clone(), commands: EncodedPipeline::default(), refused: None, multi: None }
-    }
-
     pub(crate) async fn run_pipeline(&self, commands: EncodedPipeline) -> Result<Vec<Reply>, Error> {
-        let replies = Replies::Kept(Vec::with_capacity(commands.count()));
-        self.run_together(commands, replies).await
+        let deadline = self.deadline(&commands);
+        Ok(self.send(Commands::Many(commands), deadline).await.all()?)
     }
 }
 
@@ -57,57 +86,80 @@ impl Pipeline {
         self
     }
 
-    /// Adds a command in place, for loops. A [`Command`] that is sent often can be passed by reference: it is not cloned.
+    /// Adds a command in place, for loops. A [`Command`] that is sent often can be passed by reference: to one server, it is not cloned.
     pub fn push(&mut self, command: impl IntoCommand) -> &mut Self {
-        command.with_command(|command| self.add(command));
+        match &mut self.to {
+            To::Server { commands, multi, .. } => command.with_command(|command| {
+                let refusal = match command.class() {
+                    // Within a transaction nothing blocks.
+                    CommandClass::Blocks | CommandClass::Waits if multi.is_none() => command.shared_refusal(),
+                    _ => command.refusal_among_others(),
+                };
+                match command.class() {
+                    CommandClass::Multi => *multi = Some(command.name()),
+                    CommandClass::EndMulti => *multi = None,
+                    _ => {}
+                }
+                commands.push(command);
+                self.refused = self.refused.take().or(refusal);
+            }),
+            To::Cluster { commands, .. } => {
+                let command = command.into_command();
+                let refusal = transaction_refusal(&command).or_else(|| command.shared_refusal());
+                commands.push(command);
+                self.refused = self.refused.take().or(refusal);
+            }
+        }
         self
     }
 
-    fn add(&mut self, command: &Command) {
-        if self.refused.is_none() {
-            self.refused = match command.class() {
-                // Within a transaction nothing blocks.
-                CommandClass::Blocks | CommandClass::Waits if self.multi.is_none() => {
-                    command.shared_refusal()
-                }
-                _ => command.refusal_among_others(),
-            };
+    /// Sends the commands that any node of a cluster may run, such as PUBLISH or ECHO, to the node of this key, in their order. Without
+    /// this, each goes to some primary, beside the others. One server runs all commands anyway.
+    pub fn keyless_beside(mut self, key: impl AsRef<[u8]>) -> Self {
+        if let To::Cluster { keyless, .. } = &mut self.to {
+            *keyless = Some(slot_of(key.as_ref()));
         }
-        match command.class() {
-            CommandClass::Multi => self.multi = Some(command.name()),
-            CommandClass::EndMulti => self.multi = None,
-            _ => {}
-        }
-        self.commands.push(command);
+        self
     }
 
     /// Number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.commands.count()
+        match &self.to {
+            To::Server { commands, .. } => commands.count(),
+            To::Cluster { commands, .. } => commands.len(),
+        }
     }
 
     /// True if the pipeline is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.commands.count() == 0
+        self.len() == 0
     }
 
-    /// Sends the commands and waits for all replies: one per command, in order. The error reply to one command says
-    /// nothing about the others, so it is an element of the result. Without commands, nothing is sent.
+    /// Sends the commands and waits for all replies: one per command, in order. The error of one command says nothing about the others,
+    /// so it is an element of the result: the server's error, or in a cluster any error, with its own [fate](Error::fate), since some
+    /// commands may have run and others not. All of them share one time limit, the longest that one of them has. Without commands, nothing
+    /// is sent.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the connection ended before the last reply, [`Error::TimedOut`] if the replies did not come
-    /// in time, [`Error::Refused`] if a command cannot be shared; then none was sent.
+    /// [`Error::Refused`] if a command cannot be shared; then none was sent. In a cluster also for MULTI, because
+    /// [`Client::transaction`] keeps its commands together. With one server, [`Error::Lost`] if the connection ended before the last reply,
+    /// and [`Error::TimedOut`] if the replies did not come in time.
     ///
     /// # Cancel safety
     /// Dropping the future discards the replies and never shifts those of others. The commands may or may not run.
-    pub async fn send(mut self) -> Result<Vec<Result<Value, ServerError>>, Error> {
-        self.check()?;
-        if self.is_empty() {
-            return Ok(Vec::new());
+    pub async fn send(self) -> Result<Vec<Result<Value, Error>>, Error> {
+        match self.checked()? {
+            To::Server { commands, .. } if commands.count() == 0 => Ok(Vec::new()),
+            To::Server { server, commands, .. } => {
+                let replies = server.run_pipeline(commands).await?;
+                Ok(replies.into_iter().map(|reply| reply.map_err(Error::Server)).collect())
+            }
+            To::Cluster { cluster, commands, keyless } => {
+                Ok(cluster.run_pipeline(commands, keyless).boxed().await)
+            }
         }
-        self.client.run_pipeline(self.commands).await
     }
 
     /// Sends as [`send`](Self::send) does, and converts all replies together: to a tuple with a type for each, to a vector, or to
@@ -129,12 +181,15 @@ impl Pipeline {
     /// # Cancel safety
     /// As [`send`](Self::send).
     pub async fn query<T: FromValue>(mut self) -> Result<T, Error> {
-        let names = self.commands.names();
+        let names = match &mut self.to {
+            To::Server { commands, .. } => commands.names(),
+            To::Cluster { commands, .. } => commands.iter().map(Command::kept_name).collect(),
+        };
         convert_replies(&names, self.send().await?)
     }
 
     /// Sends as [`send`](Self::send) does, but passes each reply to `each` with the index of its command as soon as it
-    /// arrives. Long pipelines then never hold all replies in memory.
+    /// arrives. Long pipelines then never hold all replies in memory. In a cluster, the replies are passed on after the last one.
     ///
     /// # Errors
     /// Same errors as [`send`](Self::send), after the replies that had arrived were passed on. Once the first was,
@@ -142,42 +197,50 @@ impl Pipeline {
     ///
     /// # Cancel safety
     /// As [`send`](Self::send).
-    pub async fn send_each(
-        mut self,
-        mut each: impl FnMut(usize, Result<Value, ServerError>),
-    ) -> Result<(), Error> {
-        self.check()?;
-        if self.is_empty() {
-            return Ok(());
-        }
-        let buffer = Arc::new(ReplyBuffer::with_capacity(self.len()));
+    pub async fn send_each(self, mut each: impl FnMut(usize, Result<Value, Error>)) -> Result<(), Error> {
+        let (server, commands) = match self.checked()? {
+            To::Server { commands, .. } if commands.count() == 0 => return Ok(()),
+            To::Server { server, commands, .. } => (server, commands),
+            To::Cluster { cluster, commands, keyless } => {
+                let replies = cluster.run_pipeline(commands, keyless).boxed().await;
+                replies.into_iter().enumerate().for_each(|(place, reply)| each(place, reply));
+                return Ok(());
+            }
+        };
+        let mut sent = server.send_streamed(commands);
         let mut replies = Vec::new();
-        let mut last = pin!(self.client.run_together(self.commands, Replies::Streamed(buffer.clone(), 0)));
         let mut place = 0;
         loop {
-            let outcome = tokio::select! {
-                biased;
-                outcome = &mut last => Some(outcome),
-                () = buffer.ready() => None,
-            };
-            buffer.take(&mut replies);
+            let is_last = sent.arrived(&mut replies).await;
             for reply in replies.drain(..) {
-                each(place, reply);
+                each(place, reply.map_err(Error::Server));
                 place += 1;
             }
-            if let Some(outcome) = outcome {
-                return outcome.map(drop);
+            if is_last {
+                return Ok(sent.await.all().map(drop)?);
             }
         }
     }
 
     /// Refuses commands that cannot be shared, and a transaction left open.
-    fn check(&mut self) -> Result<(), RefusedCommand> {
-        match (self.refused.take(), self.multi.take()) {
+    fn checked(self) -> Result<To, RefusedCommand> {
+        match (self.refused, self.to) {
             (Some(refusal), _) => Err(refusal),
-            (None, Some(command)) => Err(RefusedCommand { command, reason: OPEN_MULTI }),
-            (None, None) => Ok(()),
+            (None, To::Server { multi: Some(command), .. }) => {
+                Err(RefusedCommand { command, reason: OPEN_MULTI })
+            }
+            (None, to) => Ok(to),
         }
+    }
+}
+
+/// In a cluster, MULTI and EXEC would be sent to some node, and the commands between them to others.
+fn transaction_refusal(command: &Command) -> Option<RefusedCommand> {
+    match command.class() {
+        CommandClass::Multi | CommandClass::EndMulti => {
+            Some(RefusedCommand { command: command.name(), reason: USE_TRANSACTION })
+        }
+        _ => None,
     }
 }
 
@@ -205,5 +268,7 @@ pub(crate) fn convert_replies<T: FromValue, E: Into<Error>>(
 }
 
 const ONE_REPLY: &str = "a list of one reply: ask for a tuple such as (String,)";
+
+const USE_TRANSACTION: &str = "a pipeline may go to several nodes; use Client::transaction";
 
 const OPEN_MULTI: &str = "the pipeline must end the transaction it begins; add EXEC";

@@ -25,12 +25,11 @@ use redis::{
 };
 use valkey_rdma_resp::{ServerError, Value};
 
+use crate::client::Client;
 use crate::command::{Command, CommandClass};
 use crate::error::{AbortedTransaction, ClusterError, Error};
-use crate::execute::Execute;
-use crate::server::Server;
 
-impl ConnectionLike for Server {
+impl ConnectionLike for Client {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, RedisValue> {
         Box::pin(send(self, cmd))
     }
@@ -45,28 +44,32 @@ impl ConnectionLike for Server {
     }
 
     fn get_db(&self) -> i64 {
-        i64::from(self.connector().endpoint.database())
+        i64::from(self.endpoint().database())
     }
 }
 
-pub(crate) async fn send(client: &impl Execute, cmd: &Cmd) -> RedisResult<RedisValue> {
+async fn send(client: &Client, cmd: &Cmd) -> RedisResult<RedisValue> {
     let command = from_redis(cmd);
     result_to_redis(match command.class() {
-        CommandClass::Blocks => client.execute_blocking(command).await,
-        _ => client.execute(command).await,
+        CommandClass::Blocks => client.blocking_command(command).await,
+        _ => client.command(command).await,
     })
 }
 
 /// An atomic pipeline is a transaction. redis-rs asks for the last replies only: for a transaction, that of EXEC.
-pub(crate) async fn send_all(
-    client: &impl Execute,
+async fn send_all(
+    client: &Client,
     pipeline: &redis::Pipeline,
     offset: usize,
     count: usize,
 ) -> RedisResult<Vec<RedisValue>> {
     let commands = pipeline.cmd_iter().map(from_redis);
     if !pipeline.is_transaction() {
-        let replies = client.execute_all(commands.collect()).await?;
+        let mut together = client.pipeline();
+        commands.for_each(|command| {
+            together.push(command);
+        });
+        let replies = together.send().await?;
         return replies.into_iter().skip(offset).take(count).map(result_to_redis).collect();
     }
     let mut transaction = client.transaction();

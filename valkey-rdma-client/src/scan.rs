@@ -1,16 +1,18 @@
-//! [`Scan`]: the keys of a server, batch by batch or as a stream. [`ElementScan`]: the elements of one key.
+//! [`Scan`]: the keys of a server or a cluster, batch by batch or as a stream. [`ElementScan`]: the elements of one key.
 
 use bytes::Bytes;
 use futures_core::Stream;
+use futures_util::FutureExt;
 use futures_util::stream;
 
 pub(crate) mod cursor;
 mod elements;
 pub(crate) mod options;
-pub(crate) mod position;
 
 pub use self::elements::ElementScan;
 use self::options::{ScanOptions, batch, one_by_one};
+use crate::client::{Client, Deployment};
+use crate::cluster::ClusterScan;
 use crate::command::{Command, ToArg};
 use crate::error::Error;
 use crate::server::Server;
@@ -31,19 +33,41 @@ use crate::server::Server;
 ///
 /// # What is promised
 /// What SCAN promises: a key that exists from beginning to end is returned at least once, perhaps several times.
+///
+/// In a cluster, that holds while slots move and nodes fail over. A node's slots count as scanned only if the node says at the end of its
+/// part that it still has them, and the map of the end of the scan agrees; others are scanned on the node that has them
+/// then. A node that fails in the middle is scanned again, or its successor, and so is a node whose connection was
+/// replaced. The exception is a slot whose keys move one by one (CLUSTER SETSLOT and MIGRATE), to a node that was scanned before: keys
+/// that moved before they were scanned are missed if the slot itself has not moved by the end of the scan. Atomic slot
+/// migration (CLUSTER MIGRATESLOTS, since Valkey 9.0) moves a slot and its keys at once.
 #[derive(Clone, Debug)]
 #[must_use = "a scan asks for nothing until its batches or keys are read"]
 pub struct Scan {
-    client: Server,
+    of: Of,
     options: ScanOptions,
-    /// `None` at the end.
-    cursor: Option<Bytes>,
 }
 
-impl Server {
+/// Whose keys.
+#[derive(Clone, Debug)]
+enum Of {
+    Server {
+        server: Server,
+        /// `None` at the end.
+        cursor: Option<Bytes>,
+    },
+    Cluster(ClusterScan),
+}
+
+impl Client {
     /// Begins a scan of all keys: SCAN, as often as it takes.
     pub fn scan(&self) -> Scan {
-        Scan { client: self.clone(), options: ScanOptions::default(), cursor: Some(Bytes::from_static(b"0")) }
+        let of = match &self.deployment {
+            Deployment::Server(server) => {
+                Of::Server { server: server.clone(), cursor: Some(Bytes::from_static(b"0")) }
+            }
+            Deployment::Cluster(cluster) => Of::Cluster(ClusterScan::new(cluster)),
+        };
+        Scan { of, options: ScanOptions::default() }
     }
 }
 
@@ -69,16 +93,26 @@ impl Scan {
     /// The next batch, which may be empty; `None` at the end.
     ///
     /// # Errors
-    /// As for any command. The scan can go on after an error.
+    /// As for any command. In a cluster also [`Uncovered`](crate::ClusterError::Uncovered) if a slot has no node, and
+    /// [`ScanRestarted`](crate::ClusterError::ScanRestarted) if connections to a node live too short for its part; the time limits are those
+    /// of one command, from the call or from the last node that was scanned to its end. The scan can go on after an error.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the batch is asked for again.
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Bytes>>, Error> {
-        let Some(cursor) = &self.cursor else { return Ok(None) };
-        let reply = self.client.execute(self.options.add_to(Command::new("SCAN").arg(cursor))).await?;
-        let (cursor, keys) = batch(reply)?;
-        self.cursor = Some(cursor).filter(|cursor| &cursor[..] != b"0");
-        Ok(Some(keys))
+        match &mut self.of {
+            Of::Server { cursor: None, .. } => Ok(None),
+            Of::Server { server, cursor: Some(at) } => {
+                let reply = server.execute(self.options.add_to(Command::new("SCAN").arg(&*at))).await?;
+                let (next, keys) = batch(reply)?;
+                *at = next;
+                if &at[..] == b"0" {
+                    self.of = Of::Server { server: server.clone(), cursor: None };
+                }
+                Ok(Some(keys))
+            }
+            Of::Cluster(scan) => scan.next_batch(&self.options).boxed().await,
+        }
     }
 
     /// The keys, one by one. The next batch is asked for when the keys of the last one were read. The stream ends after the first

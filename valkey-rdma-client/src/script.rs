@@ -4,11 +4,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use valkey_rdma_resp::{FromValue, ServerErrorKind, UnexpectedReply, Value};
 
+use crate::client::{Client, Deployment};
+use crate::cluster::Route;
 use crate::command::{Command, ToArg};
 use crate::error::Error;
-use crate::execute::Execute;
 
 /// A Lua script. Its text is sent to the server once; later calls send only its digest. For a user who may not run `SCRIPT LOAD`, each
 /// call sends the text.
@@ -105,8 +107,7 @@ impl Script {
         Invocation { script: self, keys: Command::empty(), args: Command::empty() }
     }
 
-    /// Runs it with keys and arguments, on a [`Client`](crate::Client) or a [`ClusterClient`](crate::ClusterClient). In a
-    /// cluster, all keys must be in one slot.
+    /// Runs it with keys and arguments. In a cluster, all keys must be in one slot.
     ///
     /// # Errors
     /// [`Error::Server`] if it fails or does not exist, and as for any command.
@@ -115,7 +116,7 @@ impl Script {
     /// As [`Client::command`](crate::Client::command).
     pub async fn call(
         &self,
-        client: &impl Execute,
+        client: &Client,
         keys: impl IntoIterator<Item = impl ToArg>,
         args: impl IntoIterator<Item = impl ToArg>,
     ) -> Result<Value, Error> {
@@ -131,7 +132,7 @@ impl Script {
     /// As [`Client::command`](crate::Client::command).
     pub async fn query<T: FromValue>(
         &self,
-        client: &impl Execute,
+        client: &Client,
         keys: impl IntoIterator<Item = impl ToArg>,
         args: impl IntoIterator<Item = impl ToArg>,
     ) -> Result<T, Error> {
@@ -181,26 +182,32 @@ impl Invocation<'_> {
         self
     }
 
-    /// Runs it, on a [`Client`](crate::Client) or a [`ClusterClient`](crate::ClusterClient). In a cluster, all keys must be in one
-    /// slot.
+    /// Runs it. In a cluster, all keys must be in one slot.
     ///
     /// # Errors
     /// As for [`Script::call`].
     ///
     /// # Cancel safety
     /// As [`Client::command`](crate::Client::command).
-    pub async fn call(&self, client: &impl Execute) -> Result<Value, Error> {
+    pub async fn call(&self, client: &Client) -> Result<Value, Error> {
         let (text, known) = match &self.script.code {
             Code::Text { text, digest } => (text, digest),
-            Code::Function(name) => return client.execute(self.command(self.name(), name)).await,
+            Code::Function(name) => return client.command(self.command(self.name(), name)).await,
         };
         let digest = match known.get() {
             Some(digest) => digest.clone(),
             None => {
                 let load = Command::new("SCRIPT").arg("LOAD").arg(text).idempotent();
                 let key = self.keys.words().next().unwrap_or_default();
-                let digest = match client.execute_beside(key, self.limited(load)).await {
-                    Ok(digest) => digest.try_into()?,
+                let load = self.limited(load);
+                let loaded = match &client.deployment {
+                    Deployment::Server(server) => server.execute(load).await,
+                    Deployment::Cluster(cluster) => {
+                        cluster.command_on(Route::Key(Bytes::copy_from_slice(key)), load).boxed().await
+                    }
+                };
+                let digest = match loaded {
+                    Ok(digest) => digest.convert()?,
                     // The user may not load scripts, but perhaps run them: not asked again.
                     Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoPerm => Bytes::new(),
                     Err(error) => return Err(error),
@@ -210,12 +217,12 @@ impl Invocation<'_> {
         };
         let with_text = || self.command(if self.script.read_only { "EVAL_RO" } else { "EVAL" }, text);
         if digest.is_empty() {
-            return client.execute(with_text()).await;
+            return client.command(with_text()).await;
         }
-        match client.execute(self.command(self.name(), &digest)).await {
+        match client.command(self.command(self.name(), &digest)).await {
             // The server does not know the script, so it did not run.
             Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoScript => {
-                client.execute(with_text()).await
+                client.command(with_text()).await
             }
             other => other,
         }
@@ -228,7 +235,7 @@ impl Invocation<'_> {
     ///
     /// # Cancel safety
     /// As [`Client::command`](crate::Client::command).
-    pub async fn query<T: FromValue>(&self, client: &impl Execute) -> Result<T, Error> {
+    pub async fn query<T: FromValue>(&self, client: &Client) -> Result<T, Error> {
         let result = self.call(client).await?;
         Ok(result.convert().map_err(|error: UnexpectedReply| error.in_reply_to(self.name()))?)
     }

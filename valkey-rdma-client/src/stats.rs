@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use valkey_rdma_resp::Protocol;
-use valkey_rdma_transport::{AdaptiveOff, Polling, Stats};
+use valkey_rdma_transport::{Polling, Stats};
 
 use crate::endpoint::Transport;
 
@@ -28,8 +28,8 @@ pub struct ConnectionInfo {
     pub tx_window: Option<u32>,
     /// How the connection waits for its device; `None` on TCP.
     pub polling: Option<Polling>,
-    /// Why adaptive polling was requested but is off.
-    pub adaptive_off: Option<AdaptiveOff>,
+    /// Why adaptive polling was requested but is off: a sentence without a full stop.
+    pub adaptive_off: Option<&'static str>,
     /// The protocol version agreed on.
     pub protocol: Protocol,
     /// Why TCP is used although RDMA was tried first (`fallback=tcp`).
@@ -135,62 +135,61 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// Counters of the multiplexer since the client was created, over all its connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counters {
-    /// Commands sent, including those of pipelines; a command sent again counts again.
-    pub commands: u64,
-    /// Batches they were sent in. Commands per batch show what sharing the connection saves.
-    pub batches: u64,
-    /// Replies received.
-    pub replies: u64,
-    /// Push messages received.
-    pub pushes: u64,
-    /// Times that bytes were read. Large replies take several.
-    pub reads: u64,
-    /// Commands in flight right now.
-    pub in_flight: u64,
-    /// Reconnects.
-    pub reconnects: u64,
-    /// Requests moved to another connection, whether already sent or not.
-    pub retries: u64,
-    /// Requests that timed out.
-    pub timeouts: u64,
-    /// Polls of the connection tasks while connected. Polls per batch show what waking them costs.
-    pub driver_polls: u64,
-    /// Polls among `driver_polls` that neither sent nor received anything.
-    pub empty_driver_polls: u64,
+/// Declares [`Counters`] and the [`AtomicCounters`] that they are read from: one line for each counter.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of the multiplexer since the client was created, over all its connections.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            pub(crate) fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+
+        /// The counters of a multiplexer, read as [`Counters`]. Callers count timeouts too, so timeouts need atomic additions.
+        /// Everything else is counted under the driver's lock, or by the connection task while there is no driver: a load and a
+        /// store are enough.
+        #[derive(Default)]
+        pub(crate) struct AtomicCounters {
+            $($name: AtomicU64,)*
+        }
+
+        impl AtomicCounters {
+            pub(crate) fn read(&self) -> Counters {
+                Counters { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
 }
 
-impl Counters {
-    pub(crate) fn add(&mut self, other: &Self) {
-        // Without `..`: the compiler reports a counter that is missing here.
-        let Self {
-            commands,
-            batches,
-            replies,
-            pushes,
-            reads,
-            in_flight,
-            reconnects,
-            retries,
-            timeouts,
-            driver_polls,
-            empty_driver_polls,
-        } = *other;
-        self.commands += commands;
-        self.batches += batches;
-        self.replies += replies;
-        self.pushes += pushes;
-        self.reads += reads;
-        self.in_flight += in_flight;
-        self.reconnects += reconnects;
-        self.retries += retries;
-        self.timeouts += timeouts;
-        self.driver_polls += driver_polls;
-        self.empty_driver_polls += empty_driver_polls;
-    }
+counters! {
+    /// Commands sent, including those of pipelines; a command sent again counts again.
+    commands,
+    /// Batches they were sent in. Commands per batch show what sharing the connection saves.
+    batches,
+    /// Replies received.
+    replies,
+    /// Push messages received.
+    pushes,
+    /// Times that bytes were read. Large replies take several.
+    reads,
+    /// Commands in flight right now.
+    in_flight,
+    /// Reconnects.
+    reconnects,
+    /// Requests moved to another connection, whether already sent or not.
+    retries,
+    /// Requests that timed out.
+    timeouts,
+    /// Polls of the connection tasks while connected. Polls per batch show what waking them costs.
+    driver_polls,
+    /// Polls among `driver_polls` that neither sent nor received anything.
+    empty_driver_polls,
 }
 
 /// The status of one connection of a client.
@@ -233,23 +232,6 @@ impl fmt::Display for ConnectionStatus {
         }
         Ok(())
     }
-}
-
-/// The counters of a multiplexer, read as [`Counters`]. Callers count timeouts too, so timeouts need atomic additions. Everything else is
-/// counted under the driver's lock, or by the connection task while there is no driver: a load and a store are enough.
-#[derive(Default)]
-pub(crate) struct AtomicCounters {
-    commands: AtomicU64,
-    batches: AtomicU64,
-    replies: AtomicU64,
-    pushes: AtomicU64,
-    reads: AtomicU64,
-    in_flight: AtomicU64,
-    reconnects: AtomicU64,
-    retries: AtomicU64,
-    timeouts: AtomicU64,
-    driver_polls: AtomicU64,
-    empty_driver_polls: AtomicU64,
 }
 
 impl AtomicCounters {
@@ -295,23 +277,6 @@ impl AtomicCounters {
     pub(crate) fn driver_poll(&self, moved: bool) {
         add(&self.driver_polls, 1);
         add(&self.empty_driver_polls, u64::from(!moved));
-    }
-
-    pub(crate) fn read(&self) -> Counters {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counters {
-            commands: read(&self.commands),
-            batches: read(&self.batches),
-            replies: read(&self.replies),
-            pushes: read(&self.pushes),
-            reads: read(&self.reads),
-            in_flight: read(&self.in_flight),
-            reconnects: read(&self.reconnects),
-            retries: read(&self.retries),
-            timeouts: read(&self.timeouts),
-            driver_polls: read(&self.driver_polls),
-            empty_driver_polls: read(&self.empty_driver_polls),
-        }
     }
 }
 

@@ -10,17 +10,17 @@ use std::time::Duration;
 pub use self::batch::Fetched;
 pub use self::reader::ValueReader;
 pub use self::writer::ValueWriter;
+use futures_util::FutureExt;
 use valkey_rdma_resp::{Header, UnexpectedReply, Value};
 
-use crate::command::RefusedCommand;
-use crate::command::{CRLF, Command};
+use crate::client::{Client, Deployment};
+use crate::command::{CRLF, Command, RefusedCommand};
 use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
-use crate::link::Outstanding;
-use crate::link::RawConnection;
+use crate::link::{Outstanding, RawConnection};
 use crate::server::Server;
 
-impl Server {
+impl Client {
     /// Reads a value into the caller's memory: the bytes are copied once, out of the receive window. Returns its
     /// length, or `None` if the key does not exist.
     ///
@@ -71,15 +71,17 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future closes the connection it used, as for [`ValueReader`].
     pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
-        if let Some(refusal) = command.refusal_outside_pipeline() {
-            return Err(refusal.into());
+        match &self.deployment {
+            Deployment::Server(server) => server.stream_reply(command).await,
+            Deployment::Cluster(cluster) => cluster.stream_reply(command).boxed().await,
         }
-        let limit = self.config().limit(&command);
-        self.checkout().await?.stream_reply(command, limit).await
     }
 
     /// Sends a command whose last argument of `len` bytes is written piece by piece. It runs when the last byte has
     /// arrived, and never if the writer is dropped before.
+    ///
+    /// In a cluster, the node is asked first whether it serves the key (`EXISTS`, if the user may run it), because the bytes are sent only
+    /// once: if the slot moves during the transfer, [`ValueWriter::finish`] fails with the server's MOVED, and the command has not run.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -101,6 +103,23 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future closes the connection it used; the command does not run.
     pub async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
+        match &self.deployment {
+            Deployment::Server(server) => server.stream_argument(command, len).await,
+            Deployment::Cluster(cluster) => cluster.stream_argument(command, len).boxed().await,
+        }
+    }
+}
+
+impl Server {
+    async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
+        if let Some(refusal) = command.refusal_outside_pipeline() {
+            return Err(refusal.into());
+        }
+        let limit = self.config().limit(&command);
+        self.checkout().await?.stream_reply(command, limit).await
+    }
+
+    async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }

@@ -1,7 +1,9 @@
 //! [`Transaction`]: MULTI to EXEC, and [`Watch`] before it.
 
+use futures_util::FutureExt;
 use valkey_rdma_resp::{FromValue, Value};
 
+use crate::client::{Client, Deployment};
 use crate::cluster::Cluster;
 use crate::command::{Command, CommandClass, IntoCommand, RefusedCommand, Reply, ToArg};
 use crate::dedicated::Dedicated;
@@ -11,7 +13,7 @@ use crate::server::Server;
 use crate::stats::ConnectionInfo;
 
 /// Commands that the server runs all or none, with no command of another client in between: [`Client::transaction`],
-/// [`ClusterClient::transaction`], [`Watch::transaction`].
+/// [`Watch::transaction`]. In a cluster, their keys must be in one slot.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -43,15 +45,22 @@ enum Place {
     Watching(Server, Box<Dedicated>),
 }
 
-impl Server {
-    /// Begins a transaction. It is sent in one piece, so it may share the connection.
+impl Client {
+    /// Begins a transaction. It is sent in one piece, so it may share the connection. In a cluster, its keys must be in one slot. If one of
+    /// these keys is on the move to another node, the transaction waits until the slot has arrived: ASK cannot be followed within MULTI.
     pub fn transaction(&self) -> Transaction {
-        Transaction::new(Place::Shared(self.clone()))
+        Transaction::new(match &self.deployment {
+            Deployment::Server(server) => Place::Shared(server.clone()),
+            Deployment::Cluster(cluster) => Place::Cluster(cluster.clone()),
+        })
     }
 
     /// Watches keys on a dedicated connection. A transaction begun from the [`Watch`] is not executed if one of the
     /// keys changes before. After the transaction, or [`Watch::unwatch`], the connection is kept for later calls: see the
     /// [rule](Client#connections-beside-the-shared-one).
+    ///
+    /// In a cluster, the keys must be in one slot. If that moves before the transaction, the transaction fails with MOVED, and its commands
+    /// have not run. If a key is on the move already, this waits until its slot has arrived.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -75,6 +84,16 @@ impl Server {
     /// Dropping the future closes the dedicated connection.
     pub async fn watch(&self, keys: impl IntoIterator<Item = impl ToArg>) -> Result<Watch, Error> {
         let command = keys.into_iter().fold(Command::new("WATCH"), Command::arg);
+        match &self.deployment {
+            Deployment::Server(server) => server.watch(command).await,
+            Deployment::Cluster(cluster) => cluster.watch(command).boxed().await,
+        }
+    }
+}
+
+impl Server {
+    /// Sends WATCH on a dedicated connection.
+    async fn watch(&self, command: Command) -> Result<Watch, Error> {
         Watch::begin(self, self.checkout().await?, command).await
     }
 }
@@ -167,10 +186,6 @@ impl Transaction {
         Self { place, commands: vec![Command::new("MULTI")] }
     }
 
-    pub(crate) fn on_cluster(cluster: Cluster) -> Self {
-        Self::new(Place::Cluster(cluster))
-    }
-
     /// Adds a command.
     pub fn command(mut self, command: impl IntoCommand) -> Self {
         self.push(command);
@@ -202,7 +217,7 @@ impl Transaction {
         self.commands.push(Command::new("EXEC"));
         let replies = match self.place {
             Place::Shared(client) => client.run_pipeline(self.commands.iter().collect()).await?,
-            Place::Cluster(cluster) => cluster.run_transaction(&self.commands).await?,
+            Place::Cluster(cluster) => cluster.run_transaction(&self.commands).boxed().await?,
             Place::Watching(client, mut connection) => {
                 let limit = client.config().limit_together(&self.commands);
                 let replies = connection.execute_all(&self.commands, limit).await?;

@@ -35,7 +35,7 @@ fn serve(mut peer: TcpStream) {
 
 async fn ask(client: &Client, command: &Command, times: u64) {
     for _ in 0..times {
-        let reply = client.execute(command.clone()).await.expect("a reply");
+        let reply = client.command(command.clone()).await.expect("a reply");
         assert_eq!(reply.as_str(), Some("abc"));
     }
 }

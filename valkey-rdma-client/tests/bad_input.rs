@@ -2,9 +2,7 @@
 //! never a panic, a hang, or memory set aside on its word.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use valkey_rdma_client::{
-    Client, Command, Endpoint, Error, Fate, LostCause, ProtocolError, Transport, Value,
-};
+use valkey_rdma_client::{Client, Command, Endpoint, Error, Fate, LostCause, RespError, Transport, Value};
 
 /// What a command gets from a server that answers it with these bytes, and whether the client lives on.
 async fn answered_with(bytes: Vec<u8>) -> (Result<Value, Error>, bool) {
@@ -22,7 +20,7 @@ async fn answered_with(bytes: Vec<u8>) -> (Result<Value, Error>, bool) {
     };
     let client = async {
         let client = Client::from_stream(ours, &endpoint).await.expect("connected");
-        let reply = client.execute(Command::new("GET").arg("k")).await;
+        let reply = client.command(Command::new("GET").arg("k")).await;
         // Lets the driver see what comes after the reply.
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -33,7 +31,7 @@ async fn answered_with(bytes: Vec<u8>) -> (Result<Value, Error>, bool) {
     tokio::join!(client, server).0
 }
 
-fn protocol_error(reply: Result<Value, Error>) -> ProtocolError {
+fn protocol_error(reply: Result<Value, Error>) -> RespError {
     match reply {
         Err(Error::Lost(lost)) => match lost.cause() {
             LostCause::Protocol(error) => error.clone(),
@@ -46,14 +44,14 @@ fn protocol_error(reply: Result<Value, Error>) -> ProtocolError {
 #[tokio::test]
 async fn a_reply_that_is_not_resp_ends_the_connection() {
     let (reply, alive) = answered_with(b"HTTP/1.1 400 Bad Request\r\n".to_vec()).await;
-    assert!(matches!(protocol_error(reply), ProtocolError::UnknownType { byte: b'H', .. }));
+    assert!(matches!(protocol_error(reply), RespError::UnknownType { byte: b'H', .. }));
     assert!(!alive);
 }
 
 #[tokio::test]
 async fn nesting_beyond_reason_ends_the_connection() {
     let (reply, alive) = answered_with(b"*1\r\n".repeat(100_000)).await;
-    assert!(matches!(protocol_error(reply), ProtocolError::TooDeep { .. }));
+    assert!(matches!(protocol_error(reply), RespError::TooDeep { .. }));
     assert!(!alive);
 }
 
@@ -63,7 +61,7 @@ async fn lengths_beyond_reason_end_the_connection() {
         ["$9223372036854775808", "$18446744073709551616", "$-2", "*9223372036854775807", "%-1", "$ 1"]
     {
         let (reply, alive) = answered_with(format!("{header}\r\n").into_bytes()).await;
-        assert!(matches!(protocol_error(reply), ProtocolError::BadLength { .. }), "{header}");
+        assert!(matches!(protocol_error(reply), RespError::BadLength { .. }), "{header}");
         assert!(!alive);
     }
 }

@@ -117,7 +117,7 @@ async fn ask(is_resp3: bool, replies: &[Vec<u8>], rng: &mut Rng) -> Option<Vec<R
     };
     let client = async {
         let client = Client::from_stream(ours, &endpoint(is_resp3)).await.ok()?;
-        let asked = (0..CALLERS).map(|caller| client.execute(Command::new("GET").arg(format!("k{caller}"))));
+        let asked = (0..CALLERS).map(|caller| client.command(Command::new("GET").arg(format!("k{caller}"))));
         Some(join_all(asked).await)
     };
     tokio::join!(client, server).0

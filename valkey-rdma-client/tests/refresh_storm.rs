@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use valkey_rdma_client::ClusterClient;
+use valkey_rdma_client::Client;
 use valkey_rdma_mock::{MockCluster, Transports};
 
 const CLIENTS: usize = 200;
@@ -18,7 +18,7 @@ fn maps(cluster: &MockCluster) -> u64 {
 }
 
 /// Lets every client send the same command many times at once.
-async fn all(clients: &[ClusterClient], key: &str) {
+async fn all(clients: &[Client], key: &str) {
     let mut tasks = JoinSet::new();
     for client in clients {
         for _ in 0..COMMANDS {
@@ -38,7 +38,7 @@ async fn a_failover_costs_each_client_a_reading_or_two_whatever_the_number_of_co
     let seeds: Vec<String> = (0..3).filter_map(|node| cluster.tcp_url(node)).collect();
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(ClusterClient::connect(seeds.iter().map(String::as_str)).await.expect("connected"));
+        clients.push(Client::connect(&seeds).await.expect("connected"));
     }
     assert_eq!(maps(&cluster), ASKED * CLIENTS as u64, "to connect");
 

@@ -109,7 +109,7 @@ async fn work(client: Client, task: usize, limit: Duration, counts: Arc<Counts>)
             _ => Command::new("ECHO").arg(&mine).idempotent(),
         };
         let (sets, gets) = (format!("{command:?}").contains("SET"), format!("{command:?}").contains("GET"));
-        let call = client.execute(command.timeout(limit));
+        let call = client.command(command.timeout(limit));
         let reply = if fastrand::u8(..8) == 0 {
             let moment = Duration::from_micros(fastrand::u64(..3000));
             match timeout(moment, call).await {

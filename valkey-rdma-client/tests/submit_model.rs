@@ -19,7 +19,7 @@ use self::submit::{Ending, Load, Pushed, Sleep, Submit, SubmitQueue};
 use self::sync::Mutex;
 
 #[expect(dead_code, reason = "the client uses the rest")]
-#[path = "../src/link/submit.rs"]
+#[path = "../src/link/queue.rs"]
 mod submit;
 
 mod sync {
@@ -127,7 +127,7 @@ impl World {
         thread::spawn(move || {
             let waker = Waker::from(world.task.clone());
             if sync::lock(&world.driver).fault != Fault::AttendsLate {
-                world.queue.attend(&waker);
+                world.queue.register_waker(&waker);
             }
             while !world.closing.load(SeqCst) {
                 let left = world.drive(&sync::lock(&world.driver));

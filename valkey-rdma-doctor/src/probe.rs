@@ -135,7 +135,7 @@ mod tests {
         for reason in
             ["libibverbs.so.1: cannot open shared object file: No such file or directory", "not an ELF file"]
         {
-            let source = std::io::Error::other(reason);
+            let source = std::io::Error::other(reason).into();
             let why =
                 why_not_loaded(&TransportError::Library { library: "libibverbs.so.1", source }).unwrap();
             assert_eq!(why.matches("libibverbs").count(), 1, "{why}");

@@ -1,5 +1,7 @@
 //! [`Class`]: what the gateway must know about a command, from its name and first arguments.
 
+use valkey_rdma_client::CommandClass;
+pub(crate) use valkey_rdma_client::SubscriptionKind as Kind;
 use valkey_rdma_resp::{is_http, words};
 
 /// What a command means for the connection it runs on. Commands that are not named here are [`Class::Ordinary`].
@@ -37,14 +39,6 @@ pub(crate) enum State {
     Raw,
 }
 
-/// The kinds of subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Channel,
-    Pattern,
-    Shard,
-}
-
 /// Commands that the gateway answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Local {
@@ -69,93 +63,77 @@ pub(crate) enum Local {
 impl Class {
     /// Classifies an encoded command. Of a long one, its first part is enough.
     pub(crate) fn of(command: &[u8]) -> Self {
-        let mut words = words(command);
-        let Some(name) = words.next() else { return Self::Ordinary };
-        // GET, SET, DEL and the like: every special command is longer.
-        if name.len() < 4 {
-            return Self::Ordinary;
-        }
-        let mut upper = [0; 12];
-        let Some(upper) = upper.get_mut(..name.len()) else { return Self::Ordinary };
-        upper.copy_from_slice(name);
-        upper.make_ascii_uppercase();
-        match &*upper {
-            b"MULTI" => Self::State(State::Multi),
-            b"EXEC" => Self::State(State::Exec),
-            b"DISCARD" => Self::State(State::Discard),
-            b"WATCH" => Self::State(State::Watch),
-            b"UNWATCH" => Self::State(State::Unwatch),
-            b"SUBSCRIBE" => Self::State(State::Subscribe(Kind::Channel)),
-            b"PSUBSCRIBE" => Self::State(State::Subscribe(Kind::Pattern)),
-            b"SSUBSCRIBE" => Self::State(State::Subscribe(Kind::Shard)),
-            b"UNSUBSCRIBE" => Self::State(State::Unsubscribe(Kind::Channel)),
-            b"PUNSUBSCRIBE" => Self::State(State::Unsubscribe(Kind::Pattern)),
-            b"SUNSUBSCRIBE" => Self::State(State::Unsubscribe(Kind::Shard)),
-            b"MONITOR" | b"ASKING" | b"READONLY" | b"READWRITE" => Self::State(State::Lasting),
-            b"SYNC" | b"PSYNC" | b"REPLCONF" => Self::State(State::Raw),
-            b"BLPOP" | b"BRPOP" | b"BLMOVE" | b"BRPOPLPUSH" | b"BLMPOP" | b"BZPOPMIN" | b"BZPOPMAX"
-            | b"BZMPOP" | b"WAIT" | b"WAITAOF" | b"SHUTDOWN" => Self::Alone,
-            b"XREAD" | b"XREADGROUP" => of_stream_read(words),
-            b"EVAL" | b"EVALSHA" | b"EVAL_RO" | b"EVALSHA_RO" | b"FCALL" | b"FCALL_RO" => Self::Script,
-            b"SCRIPT" => match words.next() {
-                Some(word) if is(word, "KILL") => Self::Alone,
-                Some(word) if is(word, "DEBUG") => Self::State(State::Lasting),
-                _ => Self::Ordinary,
-            },
-            b"FUNCTION" if words.next().is_some_and(|word| is(word, "KILL")) => Self::Alone,
-            b"CLIENT" => of_client(words),
-            b"AUTH" => Self::Local(Local::Auth),
-            b"HELLO" => Self::Local(Local::Hello),
-            b"SELECT" => Self::Local(Local::Select),
-            b"RESET" => Self::Local(Local::Reset),
-            b"QUIT" => Self::Local(Local::Quit),
-            name if is_http(name) => Self::Local(Local::Http),
-            b"INFO" if words.next().is_some_and(|word| is(word, "GATEWAY")) => {
-                Self::Local(Local::GatewayInfo)
+        let words = words(command);
+        match CommandClass::of(words.clone()) {
+            CommandClass::Ordinary => of_others(words),
+            CommandClass::RunsScript => Self::Script,
+            CommandClass::Multi => Self::State(State::Multi),
+            CommandClass::EndMulti if words.clone().next().is_some_and(|name| is(name, "EXEC")) => {
+                Self::State(State::Exec)
             }
-            _ => Self::Ordinary,
+            CommandClass::EndMulti => Self::State(State::Discard),
+            CommandClass::Watch => Self::State(State::Watch),
+            CommandClass::Unwatch => Self::State(State::Unwatch),
+            CommandClass::Subscribe(kind) => Self::State(State::Subscribe(kind)),
+            CommandClass::Unsubscribe(kind) => Self::State(State::Unsubscribe(kind)),
+            CommandClass::Tracking(on) => Self::State(State::Tracking(on)),
+            CommandClass::NoEvict(on) => Self::State(State::NoEvict(on)),
+            CommandClass::NoTouch(on) => Self::State(State::NoTouch(on)),
+            CommandClass::ReplyOn => Self::State(State::ReplyOn),
+            CommandClass::Monitor | CommandClass::Silences | CommandClass::Mode => {
+                Self::State(State::Lasting)
+            }
+            CommandClass::Replication => Self::State(State::Raw),
+            // Commands that CLIENT PAUSE holds back would hold these back too.
+            CommandClass::Blocks
+            | CommandClass::Waits
+            | CommandClass::Pauses
+            | CommandClass::Overtakes
+            | CommandClass::Kills => Self::Alone,
+            CommandClass::Auth => Self::Local(Local::Auth),
+            CommandClass::Hello | CommandClass::HelloWithArguments => Self::Local(Local::Hello),
+            CommandClass::Select => Self::Local(Local::Select),
+            CommandClass::Reset => Self::Local(Local::Reset),
+            CommandClass::Quit => Self::Local(Local::Quit),
+            CommandClass::SetName => Self::Local(Local::SetName),
+            CommandClass::Client => of_client(words),
+            // Scripts of other clients have connections of their own: FUNCTION STATS does not wait behind them.
+            CommandClass::Empty
+            | CommandClass::Script
+            | CommandClass::Function
+            | CommandClass::Streams { .. }
+            | CommandClass::Caching
+            | CommandClass::ScriptStats => Self::Ordinary,
         }
     }
 }
 
-fn of_stream_read<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Class {
-    while let Some(word) = words.next() {
-        if is(word, "BLOCK") {
-            return Class::Alone;
+/// Commands that mean something to the gateway only.
+fn of_others<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Class {
+    match words.next() {
+        Some(name) if name.len() < 4 => Class::Ordinary,
+        Some(name) if is_http(name) => Class::Local(Local::Http),
+        Some(name) if is(name, "INFO") && words.next().is_some_and(|word| is(word, "GATEWAY")) => {
+            Class::Local(Local::GatewayInfo)
         }
-        if is(word, "STREAMS") {
-            break;
-        }
-        if is(word, "GROUP") {
-            // Names of a group and a consumer.
-            words.nth(1);
-        }
-    }
-    Class::Ordinary
-}
-
-fn of_client<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Class {
-    let Some(name) = words.next() else { return Class::Ordinary };
-    let name = name.to_ascii_uppercase();
-    let mut on = || words.next().is_some_and(|word| is(word, "ON"));
-    match &name[..] {
-        b"SETNAME" => Class::Local(Local::SetName),
-        b"GETNAME" => Class::Local(Local::GetName),
-        b"SETINFO" => Class::Local(Local::SetInfo),
-        b"ID" => Class::Local(Local::Id),
-        b"INFO" => Class::Local(Local::Info),
-        b"LIST" => Class::Local(Local::List),
-        b"KILL" => Class::Local(Local::Kill),
-        b"UNBLOCK" => Class::Local(Local::Unblock),
-        // Commands that CLIENT PAUSE holds back would hold this one back too.
-        b"UNPAUSE" | b"PAUSE" => Class::Alone,
-        b"REPLY" if on() => Class::State(State::ReplyOn),
-        b"REPLY" | b"CAPA" | b"IMPORT-SOURCE" => Class::State(State::Lasting),
-        b"TRACKING" => Class::State(State::Tracking(on())),
-        b"NO-EVICT" => Class::State(State::NoEvict(on())),
-        b"NO-TOUCH" => Class::State(State::NoTouch(on())),
         _ => Class::Ordinary,
     }
+}
+
+/// CLIENT with a subcommand that says or asks something about its own client.
+fn of_client<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Class {
+    let answered = [
+        ("GETNAME", Local::GetName),
+        ("SETINFO", Local::SetInfo),
+        ("ID", Local::Id),
+        ("INFO", Local::Info),
+        ("LIST", Local::List),
+        ("KILL", Local::Kill),
+        ("UNBLOCK", Local::Unblock),
+    ];
+    let subcommand = words.nth(1).unwrap_or_default();
+    let answer = answered.into_iter().find(|(name, _)| is(subcommand, name));
+    answer.map_or(Class::Ordinary, |(_, local)| Class::Local(local))
 }
 
 pub(crate) fn is(word: &[u8], expected: &str) -> bool {

@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::debug;
 use valkey_rdma_resp::{Protocol, words};
+use valkey_rdma_transport::sync::lock;
 
 use crate::inbox::{End, Inbox};
-use crate::sync::lock;
 
 /// All local clients, by number.
 #[derive(Default)]

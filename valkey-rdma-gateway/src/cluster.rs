@@ -1,6 +1,6 @@
-//! [`Cluster`]: a Valkey Cluster behind a route, reached by the client library's `ClusterClient`.
+//! [`Cluster`]: a Valkey Cluster behind a route, reached by the client library.
 //!
-//! Clients with the same user, password and protocol version share a [`Member`]: one `ClusterClient`, which has one connection to each
+//! Clients with the same user, password and protocol version share a [`Member`]: one `Client`, which has one connection to each
 //! node. It finds the nodes, follows redirections and joins replies. A [`Lane`] keeps the order of one local client.
 
 mod answers;
@@ -19,9 +19,13 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
-use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, ClusterEvents, ClusterStatus, NodeStatus};
-use valkey_rdma_client::{ClusterClient, ClusterError, Config, Endpoint, Error, State, Transport};
+use valkey_rdma_client::cluster::{self, ClusterStatus, NodeStatus, Route};
+use valkey_rdma_client::{
+    Client, ClusterError, Command, Config, ConnectionEvent, ConnectionEvents, Endpoint, Error, IntoEndpoint,
+    State, Transport, Value,
+};
 use valkey_rdma_resp::Protocol;
+use valkey_rdma_transport::sync::lock;
 
 pub(crate) use self::answers::NO_CLUSTER;
 pub(crate) use self::lane::Lane;
@@ -36,7 +40,6 @@ use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::server::Server;
 use crate::standing::Standing;
-use crate::sync::lock;
 
 /// A cluster, and the clients of the library by the login they use.
 pub(crate) struct Cluster {
@@ -62,7 +65,7 @@ pub(crate) struct Member {
     core: Arc<Core>,
     metrics: Arc<Metrics>,
     standing: Arc<Standing>,
-    client: Mutex<Option<ClusterClient>>,
+    client: Mutex<Option<Client>>,
     /// One attempt to connect at a time, and how the last one failed.
     attempt: AsyncMutex<Option<(Instant, OpenError)>>,
     /// When the last local client that has left did so.
@@ -112,7 +115,8 @@ impl Cluster {
         let members: Vec<_> = lock(&self.members).values().cloned().collect();
         let known = |member: Arc<Member>| {
             let client = lock(&member.client).clone();
-            client.map(|client| (member.key.clone(), client.status()))
+            let status = client?.cluster().map(cluster::Cluster::status)?;
+            Some((member.key.clone(), status))
         };
         let mut all: Vec<_> = members.into_iter().filter_map(known).collect();
         all.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -150,7 +154,7 @@ impl Cluster {
 
 impl Member {
     /// The client of the library. Connects first, and tries again for as long as commands wait for a server.
-    pub(crate) async fn connected(&self) -> Result<ClusterClient, OpenError> {
+    pub(crate) async fn connected(&self) -> Result<Client, OpenError> {
         let known = || lock(&self.client).clone();
         if let Some(client) = known() {
             return Ok(client);
@@ -192,13 +196,12 @@ impl Member {
     async fn connect(&self) -> Result<(), OpenError> {
         let seeds = lock(&self.seeds).clone();
         let Some(seeds) = seeds else { return Err(OpenError::Refused(NOT_TEXT.into())) };
-        let node = Config::default()
+        let config = Config::default()
             .name(env!("CARGO_PKG_NAME"))
             // Local clients have their own limits, and leave when they are over.
             .command_timeout(None)
             .offline_timeout(self.core.limits().offline());
-        let config = ClusterConfig::default().node(node);
-        let connected = ClusterClient::connect_with(seeds.clone(), &config).await;
+        let connected = Client::connect_with(&seeds, &config).await;
         let client = connected.map_err(|error| open_error(&error))?;
         info!(key = %self.key, cluster = ?client, "connected to a cluster");
         tokio::spawn(count(client.events(), self.metrics.clone()));
@@ -255,12 +258,12 @@ async fn close_unused(members: Weak<Members>, key: Key) {
 }
 
 /// Counts what happens to connections to nodes, until the client of the library has gone.
-async fn count(mut events: ClusterEvents, metrics: Arc<Metrics>) {
+async fn count(mut events: ConnectionEvents, metrics: Arc<Metrics>) {
     while let Some(event) = events.next().await {
         match event {
-            ClusterEvent::Connected { .. } => metrics.connects.add(1),
-            ClusterEvent::Lost { .. } => metrics.lost.add(1),
-            ClusterEvent::ConnectFailed { error, .. } => open_error(&error).count(&metrics),
+            ConnectionEvent::Connected { .. } => metrics.connects.add(1),
+            ConnectionEvent::Lost { .. } => metrics.lost.add(1),
+            ConnectionEvent::ConnectFailed { error, .. } => open_error(&error).count(&metrics),
             _ => {}
         }
     }
@@ -276,8 +279,21 @@ pub(crate) fn transport_of(node: &NodeStatus) -> Option<Transport> {
 pub(crate) fn seeds(urls: &[String], login: Option<&RouteLogin>) -> Result<Vec<Endpoint>, GatewayError> {
     let seeds = endpoints(urls, login)?;
     let all = || seeds.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(" ");
-    ClusterClient::check(&seeds).map_err(|source| GatewayError::Server { url: all(), source })?;
+    IntoEndpoint::into_endpoint(&seeds).map_err(|source| GatewayError::Server { url: all(), source })?;
     Ok(seeds)
+}
+
+/// Sends a command to the nodes that `route` names.
+async fn command_on(client: &Client, route: Route, command: Command) -> Result<Value, Error> {
+    match client.cluster() {
+        Some(cluster) => cluster.command_on(route, command).await,
+        None => client.command(command).await,
+    }
+}
+
+/// The nodes of the cluster.
+fn nodes(client: &Client) -> Vec<NodeStatus> {
+    client.cluster().map(|cluster| cluster.status().nodes).unwrap_or_default()
 }
 
 /// The refusal of a server, which another attempt would meet too, or why there is no connection.

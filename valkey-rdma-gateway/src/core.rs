@@ -5,6 +5,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Semaphore;
+use valkey_rdma_transport::sync::{read, write};
 
 use crate::clients::Clients;
 use crate::descriptors::Budget;
@@ -12,7 +13,6 @@ use crate::limits::Limits;
 use crate::refusal_log::RefusalLog;
 use crate::seldom::Seldom;
 use crate::services::Services;
-use crate::sync::{read, write};
 
 pub(crate) struct Core {
     limits: RwLock<Arc<Limits>>,

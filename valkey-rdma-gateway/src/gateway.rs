@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
+use valkey_rdma_transport::sync::lock;
 
 use crate::accept::accept;
 use crate::activation::Activation;
@@ -29,7 +30,6 @@ use crate::pool::{Origin, Pool};
 use crate::pools::Pools;
 use crate::route::Route;
 use crate::running::Running;
-use crate::sync::lock;
 
 /// A running gateway. Dropping it closes its listeners and clients at once.
 ///

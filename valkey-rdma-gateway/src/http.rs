@@ -12,13 +12,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
+use valkey_rdma_transport::sync::lock;
 
 use crate::core::Core;
 use crate::info::prometheus;
 use crate::open_error::one_line;
 use crate::pool::Pool;
 use crate::pools::Pools;
-use crate::sync::lock;
 
 /// Answers requests, until the future is dropped.
 pub(crate) async fn serve(listener: TcpListener, core: Arc<Core>, pools: Arc<Mutex<Pools>>) {

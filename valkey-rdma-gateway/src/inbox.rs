@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use valkey_rdma_resp::Output;
-
-use crate::sync::{lock, register};
+use valkey_rdma_transport::sync::{keep_waker, lock};
 
 /// Replies for one client. The shared connection puts them in, the client's task takes them out.
 #[derive(Debug, Default)]
@@ -225,7 +224,7 @@ impl Inbox {
                 connection.wake();
             }
         }
-        register(&mut state.client, cx);
+        keep_waker(&mut state.client, cx);
         Found {
             outstanding: state.outstanding,
             more: state.replies.has_remaining(),
@@ -281,7 +280,7 @@ impl Inbox {
         if state.end.is_some() {
             return 0;
         }
-        register(&mut state.connection, cx);
+        keep_waker(&mut state.connection, cx);
         state.waiting()
     }
 }

@@ -31,7 +31,7 @@
 //!
 //! # Clusters
 //! With [`RouteConfig::cluster`], local clients see one server, and each command goes to the node of its keys, by the client library's
-//! `ClusterClient`. State is kept in the gateway: it queues transactions of one slot, and the library moves subscriptions, watched keys and
+//! `Client`. State is kept in the gateway: it queues transactions of one slot, and the library moves subscriptions, watched keys and
 //! blocking commands with their nodes. What concerns one node or one connection is refused with the reason: see the README.
 //!
 //! # When the server is lost
@@ -94,7 +94,6 @@ mod session;
 mod shared;
 mod socket_file;
 mod standing;
-mod sync;
 mod upstreams;
 mod words;
 

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// A counter.
 #[derive(Debug, Default)]

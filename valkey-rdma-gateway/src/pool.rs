@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use valkey_rdma_client::cluster::{ClusterStatus, NodeAddress};
+use valkey_rdma_transport::sync::lock;
 
 use crate::cluster::{Cluster, Lane, transport_of};
 use crate::core::Core;
@@ -21,7 +22,6 @@ use crate::open_error::{OpenError, one_line};
 use crate::probe::Probe;
 use crate::server::Server;
 use crate::shared::{Shared, SharedHandle};
-use crate::sync::lock;
 use crate::upstreams::Upstreams;
 
 /// Shared connections by key, and private ones.

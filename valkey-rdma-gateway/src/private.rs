@@ -215,7 +215,7 @@ impl Private {
         Poll::Pending
     }
 
-    fn pass_on(&mut self, out: &mut Output) -> Result<(), valkey_rdma_resp::ProtocolError> {
+    fn pass_on(&mut self, out: &mut Output) -> Result<(), valkey_rdma_resp::RespError> {
         if self.tracker.is_raw() {
             out.put_shared(&self.replies.split().freeze());
             return Ok(());
@@ -290,7 +290,7 @@ impl Private {
     }
 
     /// The next frame of a client that has gone: nothing of it, if it is long.
-    fn next_dropped(&mut self) -> Result<Option<Bytes>, valkey_rdma_resp::ProtocolError> {
+    fn next_dropped(&mut self) -> Result<Option<Bytes>, valkey_rdma_resp::RespError> {
         let found = self.scanner.scan(&self.replies[self.scanned..])?;
         self.scanned += found.len;
         if found.complete {

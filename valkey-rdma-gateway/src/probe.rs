@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
-
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// Attempts to reach a server, one at a time. Those who ask meanwhile, or soon after, get the same answer.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// Lets one event through in a time: a second, unless it is given.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use tracing::info;
 use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
 use valkey_rdma_resp::{Protocol, words};
+use valkey_rdma_transport::sync::lock;
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
 use self::exchange::exchange;
@@ -26,7 +27,6 @@ use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::services::Services;
 use crate::standing::Standing;
-use crate::sync::lock;
 use crate::words::encode;
 
 /// A server, and how many connections to it there may be.

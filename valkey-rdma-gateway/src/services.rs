@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
+use valkey_rdma_transport::sync::lock;
+
 use crate::metrics::Metrics;
-use crate::sync::lock;
 
 /// Figures by [label](crate::server::label) of the server, for as long as a pool leads to it. Pools with the same label, such as those with
 /// different logins, share theirs: they would have the same labels, and a sum of theirs would shrink when one of them goes.

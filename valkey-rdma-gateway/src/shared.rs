@@ -22,6 +22,7 @@ use tracing::{info, warn};
 use valkey_rdma_client::ConnectionInfo;
 use valkey_rdma_resp::words;
 use valkey_rdma_transport::Monitor;
+use valkey_rdma_transport::sync::lock;
 
 use self::driver::{Driver, Ended};
 use self::queue::Queue;
@@ -33,7 +34,6 @@ use crate::inbox::{End, Inbox};
 use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::standing::Standing;
-use crate::sync::lock;
 use crate::upstreams::Upstreams;
 
 /// A connection that clients share. It reconnects when it is lost, for as long as it has clients.

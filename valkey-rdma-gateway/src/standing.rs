@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 use valkey_rdma_resp::words;
-
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// What the errors of one server say.
 #[derive(Debug)]

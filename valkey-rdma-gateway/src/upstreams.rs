@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use valkey_rdma_client::Transport;
+use valkey_rdma_transport::sync::lock;
 
 use crate::backoff;
 use crate::core::Core;
@@ -18,7 +19,6 @@ use crate::open_error::OpenError;
 use crate::private::Private;
 use crate::seldom::Seldom;
 use crate::server::{Server, Upstream};
-use crate::sync::lock;
 
 pub(crate) struct Upstreams {
     pub(crate) server: Arc<Server>,

@@ -43,7 +43,6 @@ mod session;
 mod state;
 mod store;
 mod subscriptions;
-mod sync;
 mod tracking;
 mod version;
 mod waiters;

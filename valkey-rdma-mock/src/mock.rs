@@ -17,10 +17,10 @@ use crate::rules::{Action, Rule, Rules};
 use crate::session::Session;
 use crate::state::State;
 use crate::subscriptions::Channel;
-use crate::sync::lock;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 use valkey_rdma_server::{Handler, Peer, Protocol, Transport};
+use valkey_rdma_transport::sync::lock;
 
 /// A [`Handler`] that behaves like a small Valkey.
 ///

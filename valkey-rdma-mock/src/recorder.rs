@@ -6,8 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 use valkey_rdma_server::Command;
-
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// A command that the mock received: [`Mock::received`](crate::Mock::received).
 #[derive(Clone, Debug)]

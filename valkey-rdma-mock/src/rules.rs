@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use valkey_rdma_server::{Command, Reply};
-
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// What the mock does with a command instead of running it, or before: [`Mock::on`](crate::Mock::on). It holds from the moment it is
 /// made, and each method changes it. Without any of them the command runs, and is counted.

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use valkey_rdma_transport::sync::lock;
+
 use crate::state::State;
-use crate::sync::lock;
 
 /// The mock's side of one connection. Dropping it removes the client from the state.
 pub struct Session {

@@ -8,6 +8,7 @@ use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use valkey_rdma_client::{Backoff, Command};
+use valkey_rdma_transport::sync::lock;
 
 use crate::async_subscriber::AsyncSubscriber;
 use crate::engine::Engine;
@@ -15,10 +16,10 @@ use crate::errors::Failure;
 use crate::event_loop::{Cancelled, EndOnDrop, EventLoop};
 use crate::local::Local;
 use crate::options::Options;
+use crate::options::Target;
 use crate::registration::Registration;
 use crate::runtime;
-use crate::server::Target;
-use crate::sync::lock;
+
 use crate::transfer::Fit;
 use crate::{arguments, batch, describe, memory, reply};
 
@@ -278,7 +279,7 @@ impl AsyncClient {
     fn subscriber<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
         let handle = self.handle.clone();
-        let open = async move { Ok(engine.server.subscriber().await?) };
+        let open = async move { Ok(engine.client.subscriber().await?) };
         let own = self.event_loop.bind(py);
         EventLoop::start_in_background(own, &self.handle, Cancelled::GoesOn, open, move |of, opened| {
             AsyncSubscriber::new(opened, of.clone().unbind(), handle).into_py_any(of.py())
@@ -287,7 +288,7 @@ impl AsyncClient {
 
     /// Describes the connection; of a cluster, its nodes and the connection to each.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        describe::info(py, &self.engine(py)?.server)
+        describe::info(py, &self.engine(py)?.client)
     }
 
     /// Counters of the client and of its connections.

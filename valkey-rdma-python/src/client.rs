@@ -7,17 +7,18 @@ use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use valkey_rdma_client::{Backoff, Command};
+use valkey_rdma_transport::sync::lock;
 
 use crate::connected::Connected;
 use crate::engine::Engine;
 use crate::errors::Failure;
 use crate::local::Local;
 use crate::options::Options;
+use crate::options::Target;
 use crate::pubsub::Subscriber;
 use crate::registration::Registration;
 use crate::runtime::{self, Calls};
-use crate::server::Target;
-use crate::sync::lock;
+
 use crate::transfer::Fit;
 use crate::{arguments, batch, describe, memory, reply};
 
@@ -266,7 +267,7 @@ impl Client {
         let engine = self.engine(py)?;
         // Background threads take its messages, which also come while no thread waits.
         let handle = &self.shared.get()?.handle;
-        let opened = runtime::wait(py, handle, async move { engine.server.subscriber().await })?;
+        let opened = runtime::wait(py, handle, async move { engine.client.subscriber().await })?;
         let opened = opened.map_err(|error| Failure::from(error).raise(py))?;
         Ok(Subscriber::new(opened, handle.clone()))
     }
@@ -274,7 +275,7 @@ impl Client {
     /// Describes the connection: transport, device, windows; and why it is not RDMA, if it should be. Of a cluster: its nodes,
     /// and the connection to each.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        describe::info(py, &self.engine(py)?.server)
+        describe::info(py, &self.engine(py)?.client)
     }
 
     /// Counters of the client, and of each of its connections. Of a cluster also redirections, and the node of each connection.
@@ -312,8 +313,7 @@ impl Client {
             return "<valkey_rdma.Client not connected>".to_owned();
         };
         match shared.engine.here() {
-            Some(engine) if engine.is_closed() => format!("<valkey_rdma.{} closed>", engine.server.class()),
-            Some(engine) => format!("<valkey_rdma.{} {}>", engine.server.class(), engine.server),
+            Some(engine) => format!("<valkey_rdma.{engine}>"),
             None => "<valkey_rdma.Client of another process>".to_owned(),
         }
     }

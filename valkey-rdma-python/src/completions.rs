@@ -5,8 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, eventfd};
-
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// A queue with an eventfd. A burst of completions costs one write and one wake-up.
 pub(crate) struct Completions<T> {

@@ -4,16 +4,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use valkey_rdma_client::cluster::{ClusterStatus, NodeStatus};
 use valkey_rdma_client::transport::Stats;
-use valkey_rdma_client::{ConnectionInfo, ConnectionStatus, Counters, State};
+use valkey_rdma_client::{Client, ConnectionInfo, ConnectionStatus, Counters, State};
 
 use crate::engine::Engine;
-use crate::server::Server;
 
 /// The connection to one server, or the nodes of a cluster.
-pub(crate) fn info<'py>(py: Python<'py>, server: &Server) -> PyResult<Bound<'py, PyDict>> {
-    match server {
-        Server::One(client) => connection(py, &client.info()),
-        Server::Cluster(cluster) => nodes(py, &cluster.status()),
+pub(crate) fn info<'py>(py: Python<'py>, client: &Client) -> PyResult<Bound<'py, PyDict>> {
+    match client.cluster() {
+        None => connection(py, &client.info()),
+        Some(cluster) => nodes(py, &cluster.status()),
     }
 }
 
@@ -62,13 +61,14 @@ pub(crate) fn stats<'py>(py: Python<'py>, engine: &Engine) -> PyResult<Bound<'py
         buffers.set_item(name, count)?;
     }
     dict.set_item("buffers", buffers)?;
-    match &engine.server {
-        Server::One(client) => {
+    let client = &engine.client;
+    let state = state(client.is_connected(), client.is_closed());
+    match client.cluster() {
+        None => {
             let connections = client.connections().into_iter().map(|status| (None, status)).collect();
-            let state = state(client.is_connected(), client.is_closed());
             counted(py, &dict, state, connections)?;
         }
-        Server::Cluster(cluster) => {
+        Some(cluster) => {
             let status = cluster.status();
             let counters = status.counters;
             let of_node = |node: NodeStatus| {
@@ -76,8 +76,7 @@ pub(crate) fn stats<'py>(py: Python<'py>, engine: &Engine) -> PyResult<Bound<'py
                 node.connections.into_iter().map(move |status| (Some(address.clone()), status))
             };
             let connections: Vec<_> = status.nodes.into_iter().flat_map(of_node).collect();
-            let is_connected = connections.iter().any(|(_, status)| status.state == State::Connected);
-            counted(py, &dict, state(is_connected, cluster.is_closed()), connections)?;
+            counted(py, &dict, state, connections)?;
             dict.set_item("moved", counters.moved)?;
             dict.set_item("ask", counters.ask)?;
             dict.set_item("try_again", counters.try_again)?;

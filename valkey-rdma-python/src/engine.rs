@@ -14,14 +14,14 @@ use valkey_rdma_client::{Command, Config, Error, Fate, Fetched, Value};
 use crate::errors::Failure;
 use crate::lane_sets::LaneSets;
 use crate::lanes::LaneSettings;
+use crate::options::Target;
 use crate::registration::Registrations;
-use crate::server::{Server, Target};
 use crate::traffic::Traffic;
 use crate::transfer::{Batch, Fit, Item, Load, PerKey, Store, send_all};
 
 /// A client of one server or a cluster, and its lanes for large values.
 pub(crate) struct Engine {
-    pub(crate) server: Server,
+    pub(crate) client: Client,
     lanes: Arc<LaneSets>,
     pub(crate) registrations: Arc<Registrations>,
     pub(crate) traffic: Traffic,
@@ -56,18 +56,35 @@ impl InFlight {
     }
 }
 
+/// `Client of ...`: the Python class and what it is connected to.
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.class())?;
+        match self.client.cluster() {
+            _ if self.is_closed() => f.write_str(" closed"),
+            None => write!(f, " {}", self.client.info()),
+            Some(cluster) => write!(f, " of {} nodes", cluster.status().nodes.len()),
+        }
+    }
+}
+
 impl Engine {
+    /// The name of the blocking class.
+    fn class(&self) -> &'static str {
+        if self.client.cluster().is_some() { "ClusterClient" } else { "Client" }
+    }
+
     pub(crate) async fn connect(
         target: Target,
         config: Config,
         lanes: LaneSettings,
         timeout: Option<Duration>,
     ) -> Result<Arc<Self>, Failure> {
-        let server = Server::connect(target, config.close_timeout(PATIENCE)).await?;
-        let lanes = Arc::new(LaneSets::new(&server, lanes));
+        let client = target.connect(config.close_timeout(PATIENCE)).await?;
+        let lanes = Arc::new(LaneSets::new(&client, lanes));
         let phase = watch::Sender::new(Phase::Open);
         let (registrations, traffic) = (Arc::default(), Traffic::default());
-        Ok(Arc::new(Self { server, lanes, registrations, traffic, timeout, phase }))
+        Ok(Arc::new(Self { client, lanes, registrations, traffic, timeout, phase }))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -93,7 +110,7 @@ impl Engine {
             let _ = timeout(PATIENCE, self.phase.closed()).await;
             self.stop().await;
         };
-        tokio::join!(self.server.close(), operations);
+        tokio::join!(self.client.close(), operations);
         Ok(())
     }
 
@@ -118,7 +135,7 @@ impl Engine {
     }
 
     pub(crate) async fn execute(self: Arc<Self>, command: Command) -> Result<Value, Failure> {
-        Ok(self.server.execute(command).await?)
+        Ok(self.client.command(command).await?)
     }
 
     /// Sends a blocking command on a connection of its own.
@@ -129,7 +146,7 @@ impl Engine {
     ) -> Result<Value, Failure> {
         let in_flight = self.begin()?;
         let closing = in_flight.reached(Phase::Closing);
-        within(limit, closing, async { Ok(self.server.block(arguments).await?) }).await
+        within(limit, closing, async { Ok(self.client.blocking_command(arguments).await?) }).await
     }
 
     /// Sends commands together.
@@ -138,7 +155,14 @@ impl Engine {
         commands: Vec<Command>,
         limit: Option<Duration>,
     ) -> Result<Vec<Result<Value, Error>>, Failure> {
-        Ok(self.server.pipeline(commands, limit).await?)
+        let mut pipeline = self.client.pipeline();
+        for command in commands {
+            pipeline.push(match limit {
+                Some(limit) => command.timeout(limit),
+                None => command,
+            });
+        }
+        Ok(pipeline.send().await?)
     }
 
     /// As [`count_each`](Self::count_each), of which the first failure is that of all.

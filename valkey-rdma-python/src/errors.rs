@@ -91,7 +91,6 @@ impl Failure {
             Self::Closed | Self::Stopped | Self::Exiting => "ClosedError",
             Self::Forked | Self::ForkedMeanwhile => "ForkedError",
             Self::Client(Error::Cluster(error)) => match error {
-                ClusterError::NoSeeds | ClusterError::MixedSeeds { .. } => "UrlError",
                 ClusterError::NotACluster { .. }
                 | ClusterError::BadMap { .. }
                 | ClusterError::Unreachable { .. } => "ConnectError",

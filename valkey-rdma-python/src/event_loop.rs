@@ -11,10 +11,10 @@ use pyo3::types::{IntoPyDict, PyType};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use valkey_rdma_transport::sync::lock;
 
 use crate::completions::Completions;
 use crate::errors::Failure;
-use crate::sync::lock;
 use crate::{memory, runtime};
 
 /// Makes the result of an operation a Python object, on the loop's thread. It holds no [`EventLoop`], which would hold it for ever: a

@@ -3,12 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use valkey_rdma_client::ClusterClient;
-use valkey_rdma_client::cluster::NodeAddress;
+use valkey_rdma_client::Client;
+use valkey_rdma_client::cluster::{Cluster, NodeAddress};
+use valkey_rdma_transport::sync::lock;
 
 use crate::lanes::{LaneSettings, Lanes, Origin};
-use crate::server::Server;
-use crate::sync::lock;
 
 /// The lanes that an engine has.
 pub(crate) enum LaneSets {
@@ -18,7 +17,8 @@ pub(crate) enum LaneSets {
 
 /// The lanes of the nodes that were needed so far.
 pub(crate) struct OfNodes {
-    cluster: ClusterClient,
+    client: Client,
+    cluster: Cluster,
     /// Those of each node.
     settings: LaneSettings,
     nodes: Mutex<Nodes>,
@@ -31,11 +31,12 @@ struct Nodes {
 }
 
 impl LaneSets {
-    pub(crate) fn new(server: &Server, settings: LaneSettings) -> Self {
-        match server {
-            Server::One(client) => Self::One(Lanes::new(Origin::One(client.clone()), settings)),
-            Server::Cluster(cluster) => {
-                Self::Cluster(OfNodes { cluster: cluster.clone(), settings, nodes: Mutex::default() })
+    pub(crate) fn new(client: &Client, settings: LaneSettings) -> Self {
+        match client.cluster() {
+            None => Self::One(Lanes::new(Origin::One(client.clone()), settings)),
+            Some(cluster) => {
+                let (client, cluster) = (client.clone(), cluster.clone());
+                Self::Cluster(OfNodes { client, cluster, settings, nodes: Mutex::default() })
             }
         }
     }
@@ -48,11 +49,11 @@ impl LaneSets {
         }
     }
 
-    /// The cluster, if these are its lanes.
-    pub(crate) fn cluster(&self) -> Option<&ClusterClient> {
+    /// The client, if it is that of a cluster.
+    pub(crate) fn cluster_client(&self) -> Option<&Client> {
         match self {
             Self::One(_) => None,
-            Self::Cluster(nodes) => Some(&nodes.cluster),
+            Self::Cluster(nodes) => Some(&nodes.client),
         }
     }
 

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use valkey_rdma_client::cluster::{NodeAddress, Route};
-use valkey_rdma_client::{Client, ClusterClient, Dedicated, Error};
+use valkey_rdma_client::cluster::{Cluster, NodeAddress, Route};
+use valkey_rdma_client::{Client, Dedicated, Error};
+use valkey_rdma_transport::sync::lock;
 
 use crate::reactor::Home;
-use crate::sync::lock;
 
 /// What a lane is wanted for. Loads are before stores, because a request waits for what is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum Purpose {
 /// The server of lanes.
 pub(crate) enum Origin {
     One(Client),
-    Node(ClusterClient, NodeAddress),
+    Node(Cluster, NodeAddress),
 }
 
 impl Origin {

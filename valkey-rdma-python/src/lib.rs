@@ -7,7 +7,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `memory` | buffers of Python objects; all unsafe code |
-//! | `engine`, `server` | commands, to one server or a cluster; nothing of Python |
+//! | `engine` | commands, to one server or a cluster; nothing of Python |
 //! | `transfer`, `lane_sets`, `lanes` | batches of large values, and their connections; nothing of Python but its memory |
 //! | `client`, `async_client`, `async_subscriber`, `cluster`, `lmcache`, `pubsub`, `registration`, `bridge` | the classes |
 //! | `connected` | what `__init__` makes of an object |
@@ -46,8 +46,7 @@ mod registration;
 mod replaced;
 mod reply;
 mod runtime;
-mod server;
-mod sync;
+
 mod traffic;
 mod transfer;
 

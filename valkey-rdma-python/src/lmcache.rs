@@ -18,10 +18,10 @@ use crate::connected::Connected;
 use crate::engine::{Engine, within};
 use crate::errors::Failure;
 use crate::local::Local;
+use crate::options::Target;
 use crate::options::{self, MAX_LANES, Options};
 use crate::registration::Registration;
 use crate::runtime;
-use crate::server::Target;
 use crate::transfer::{Fit, PerKey};
 use crate::{arguments, batch, describe, memory};
 
@@ -254,7 +254,7 @@ impl LMCacheClient {
 
     /// Describes the connection.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        describe::info(py, &self.connector.get()?.shared(py)?.engine.server)
+        describe::info(py, &self.connector.get()?.shared(py)?.engine.client)
     }
 
     /// Counters, and the batches in flight.

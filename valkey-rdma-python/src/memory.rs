@@ -14,9 +14,9 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi::{Py_ssize_t, PyObject};
 use pyo3::prelude::*;
+use valkey_rdma_transport::sync::lock;
 
 use crate::runtime;
-use crate::sync::lock;
 
 /// Python's `Py_buffer`.
 ///

@@ -7,13 +7,34 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use valkey_rdma_client::cluster::ReadFrom;
-use valkey_rdma_client::{Backoff, Config};
+use valkey_rdma_client::{Backoff, Client, Config, Error};
 
 use crate::arguments::{limit, seconds};
 use crate::engine::Engine;
 use crate::errors::Failure;
 use crate::lanes::LaneSettings;
-use crate::server::Target;
+
+/// Where to connect to.
+pub(crate) enum Target {
+    One(String),
+    /// Nodes of a cluster, and which of its nodes answer commands that only read.
+    Cluster {
+        urls: Vec<String>,
+        read_from: ReadFrom,
+    },
+}
+
+impl Target {
+    /// Connects, on the background threads.
+    pub(crate) async fn connect(self, config: Config) -> Result<Client, Error> {
+        match self {
+            Self::One(url) => Client::connect_with(url, &config).await,
+            Self::Cluster { urls, read_from } => {
+                Client::connect_with(urls, &config.read_from(read_from)).await
+            }
+        }
+    }
+}
 
 /// Settings of a client, from Python's keyword arguments.
 pub(crate) struct Options {

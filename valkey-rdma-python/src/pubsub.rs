@@ -12,12 +12,13 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
+use valkey_rdma_client::{Error, LostCause, Subscriber as Subscriptions};
+use valkey_rdma_transport::sync::lock;
 
 use crate::arguments;
 use crate::errors::Failure;
 use crate::local::Local;
 use crate::runtime;
-use crate::sync::lock;
 
 /// A subscriber that the calls of one Python object share.
 pub(crate) struct Shared {

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use valkey_rdma_client::SendRegion;
+use valkey_rdma_transport::sync::{read, write};
 
 use crate::memory::{self, Memory, Use};
-use crate::sync::{read, write};
 
 /// The registered memory of a client.
 #[derive(Default)]

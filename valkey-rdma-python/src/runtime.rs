@@ -14,12 +14,12 @@ use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 pub(crate) use valkey_rdma_transport::blocking::Reactor as Calls;
+use valkey_rdma_transport::sync::{lock, read, write};
 
 use crate::errors::Failure;
 use crate::local::Local;
 use crate::reactor::Reactor;
 use crate::replaced::Replaced;
-use crate::sync::{lock, read, write};
 
 /// The runtime of a process. A forked child has none of its threads, so it makes its own.
 pub(crate) struct OfProcess {

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
-use valkey_rdma_client::{ClusterClient, Command, Dedicated, Error, Fate, Fetched, LostCause, ServerError};
+use valkey_rdma_client::{Client, Command, Dedicated, Error, Fate, Fetched, LostCause, ServerError};
+use valkey_rdma_transport::sync::lock;
 
 use crate::lane_sets::LaneSets;
 use crate::lanes::{Lanes, Purpose};
 use crate::memory::Memory;
-use crate::sync::lock;
 
 /// A key, and the memory for its value.
 pub(crate) struct Load {
@@ -62,7 +62,7 @@ pub(crate) trait Item: Send + Sized + 'static {
     /// Sends one item where the cluster says, through redirections and failovers.
     fn send_apart(
         &mut self,
-        cluster: &ClusterClient,
+        cluster: &Client,
         common: Self::Common,
     ) -> impl Future<Output = Result<Self::Outcome, Error>> + Send;
 
@@ -207,7 +207,7 @@ async fn send_chunk<T: Item>(
         Some(lanes) => Some(send(&lanes, &mut items, batch).await),
         None => None,
     };
-    let cluster = batch.sets.cluster();
+    let cluster = batch.sets.cluster_client();
     if cluster.is_some() {
         // From here on, it sends.
         batch.begin();
@@ -257,7 +257,7 @@ async fn send<T: Item>(
     }
 }
 
-async fn apart<T: Item>(items: &mut [T], cluster: &ClusterClient, common: T::Common) -> PerKey<T::Outcome> {
+async fn apart<T: Item>(items: &mut [T], cluster: &Client, common: T::Common) -> PerKey<T::Outcome> {
     let mut outcomes = Vec::with_capacity(items.len());
     for item in items {
         outcomes.push(item.send_apart(cluster, common).await);
@@ -296,7 +296,7 @@ impl Item for Load {
         true
     }
 
-    async fn send_apart(&mut self, cluster: &ClusterClient, fit: Fit) -> Result<Fetched, Error> {
+    async fn send_apart(&mut self, cluster: &Client, fit: Fit) -> Result<Fetched, Error> {
         let Some(mut reader) = cluster.stream_reply(Command::new("GET").arg(&self.key)).await? else {
             return Ok(Fetched::Missing);
         };
@@ -364,8 +364,8 @@ impl Item for Store {
         error.fate() == Fate::NotSent
     }
 
-    async fn send_apart(&mut self, cluster: &ClusterClient, ttl: Option<u64>) -> Result<(), Error> {
-        cluster.execute(self.command(ttl)).await.map(drop)
+    async fn send_apart(&mut self, cluster: &Client, ttl: Option<u64>) -> Result<(), Error> {
+        cluster.command(self.command(ttl)).await.map(drop)
     }
 
     fn refusal(outcome: &Result<(), Error>) -> Option<&Error> {

@@ -1,17 +1,15 @@
 //! [`CommandScanner`]: where commands end, for programs that pass them on without decoding them.
 
-use bytes::Bytes;
-
+use crate::error::CommandError;
 use crate::frame_scanner::Scanned;
-use crate::inline;
 use crate::integer;
 use crate::line::LineScanner;
-use crate::parser::{CommandError, LINE_END, MAX_LINE, bulk_header, count_header};
+use crate::parser::{LINE_END, MAX_LINE, bulk_header, count_header};
 
 /// Finds the end of each command in a client's input. Large arguments need not be in memory as a whole: the scanner counts
 /// their bytes as they pass.
 ///
-/// Look at a command with [`words`], or with [`inline_words`] if it does not begin with `*`.
+/// Look at a command with [`words`], or with [`inline_words`](crate::inline_words) if it does not begin with `*`.
 #[derive(Debug, Default)]
 pub struct CommandScanner {
     line: LineScanner,
@@ -81,6 +79,7 @@ impl CommandScanner {
 
 impl CommandScanner {
     /// Bytes that the word which has begun still lacks, by its announced length and without its line end. 0 outside of a word.
+    #[doc(hidden)]
     #[must_use]
     pub fn word_lacks(&self) -> u64 {
         self.word
@@ -88,6 +87,7 @@ impl CommandScanner {
 
     /// Bytes that the current command still lacks at least, by what it has announced: the word that has begun, and as many empty ones as
     /// follow it. 0 between commands.
+    #[doc(hidden)]
     #[must_use]
     pub fn lacks(&self) -> u64 {
         self.word.saturating_add(self.missing.saturating_sub(1) as u64 * EMPTY_WORD)
@@ -108,14 +108,6 @@ pub fn words(command: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
         rest = text.get(len + LINE_END..).unwrap_or_default();
         Some(word)
     })
-}
-
-/// Splits an inline command, line end included, into words.
-///
-/// # Errors
-/// [`CommandError::UnbalancedQuotes`] if a quote is not closed.
-pub fn inline_words(line: &[u8]) -> Result<Vec<Bytes>, CommandError> {
-    inline::split(line.strip_suffix(b"\n").unwrap_or(line)).ok_or(CommandError::UnbalancedQuotes)
 }
 
 fn after_line(bytes: &[u8]) -> Option<&[u8]> {
@@ -168,8 +160,6 @@ mod tests {
         assert_eq!(words(command).collect::<Vec<_>>(), [&b"SET"[..], b"", b"a\r\nb\r\n"]);
         assert_eq!(words(&command[..20]).collect::<Vec<_>>(), [&b"SET"[..], b""]);
         assert_eq!(words(b"*0\r\n").next(), None);
-        assert_eq!(inline_words(b"SET k \"a b\"\r\n").unwrap(), ["SET", "k", "a b"]);
-        assert_eq!(inline_words(b"SET \"a\r\n"), Err(CommandError::UnbalancedQuotes));
     }
 
     #[test]

@@ -3,21 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
 
-use crate::server_error::ServerError;
-use crate::unexpected_reply::{NOTHING, UnexpectedReply};
+use crate::error::ServerError;
 use crate::value::Value;
 
+mod fields;
 mod scalars;
-mod try_from;
-mod tuples;
+mod unexpected_reply;
 
-/// A type that a reply converts to, with [`Value::convert`] or `try_into`.
+pub use self::fields::Fields;
+use self::unexpected_reply::NOTHING;
+pub use self::unexpected_reply::UnexpectedReply;
+
+/// A type that a reply converts to, with [`Value::convert`].
 ///
 /// ```
 /// use valkey_rdma_resp::Value;
 ///
-/// let visits: i64 = Value::Int(7).try_into()?;
-/// let name: Option<String> = Value::Nil.try_into()?;
+/// let visits: i64 = Value::Int(7).convert()?;
+/// let name: Option<String> = Value::Nil.convert()?;
 /// let best: Vec<(String, f64)> =
 ///     Value::Map(vec![(Value::Bulk("ann".into()), Value::Double(1.5))]).convert()?;
 /// # assert_eq!((visits, name, best), (7, None, vec![("ann".to_owned(), 1.5)]));
@@ -163,7 +166,7 @@ fn members(value: Value, wanted: &'static str) -> Result<Vec<Value>, UnexpectedR
 }
 
 /// Converts pairs from any of the forms that servers send.
-pub(crate) fn pairs<K: FromValue, V: FromValue>(value: Value) -> Result<Vec<(K, V)>, UnexpectedReply> {
+fn pairs<K: FromValue, V: FromValue>(value: Value) -> Result<Vec<(K, V)>, UnexpectedReply> {
     let wanted = "keys and values";
     let items = match value {
         Value::Map(pairs) => {
@@ -269,6 +272,54 @@ impl<K: FromValue + Ord, V: FromValue> FromValue for BTreeMap<K, V> {
     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
         Ok(pairs(value)?.into_iter().collect())
     }
+}
+
+/// The members of an array, or of a map as RESP2 sends it: keys and values in turn.
+fn members_or_pairs(value: Value, wanted: &'static str) -> Result<Vec<Value>, UnexpectedReply> {
+    match value {
+        Value::Map(pairs) => Ok(pairs.into_iter().flat_map(|(key, value)| [key, value]).collect()),
+        other => members(other, wanted),
+    }
+}
+
+impl<A: FromValue, B: FromValue> FromValue for (A, B) {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        match <[Value; 2]>::try_from(members_or_pairs(value, "a pair")?) {
+            Ok([a, b]) => Ok((member(0, a)?, member(1, b)?)),
+            Err(items) => unexpected("a pair", &Value::Array(items)),
+        }
+    }
+
+    fn from_members(value: Value) -> Result<Vec<Self>, UnexpectedReply> {
+        pairs(value)
+    }
+}
+
+macro_rules! tuples {
+    ($($wanted:literal: $($type:ident $name:ident $index:literal),*;)*) => { $(
+        impl<$($type: FromValue),*> FromValue for ($($type,)*) {
+            fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+                match <[Value; [$(stringify!($name)),*].len()]>::try_from(members_or_pairs(value, $wanted)?) {
+                    Ok([$($name),*]) => Ok(($(member($index, $name)?,)*)),
+                    Err(items) => unexpected($wanted, &Value::Array(items)),
+                }
+            }
+        }
+    )* };
+}
+
+tuples! {
+    "an array of 1": A a 0;
+    "an array of 3": A a 0, B b 1, C c 2;
+    "an array of 4": A a 0, B b 1, C c 2, D d 3;
+    "an array of 5": A a 0, B b 1, C c 2, D d 3, E e 4;
+    "an array of 6": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5;
+    "an array of 7": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6;
+    "an array of 8": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7;
+    "an array of 9": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8;
+    "an array of 10": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9;
+    "an array of 11": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9, K k 10;
+    "an array of 12": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9, K k 10, L l 11;
 }
 
 #[cfg(test)]

@@ -5,13 +5,12 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::error::RespError;
+use crate::error::ServerError;
+use crate::frame_scanner::{Skipped, replacement};
 use crate::integer::{self, parse_length};
-use crate::limits::{MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING, TOO_DEEP};
 use crate::line::LineScanner;
-use crate::protocol::Protocol;
-use crate::reply_error::ProtocolError;
-use crate::server_error::ServerError;
-use crate::skipped::{Skipped, replacement};
+use crate::protocol::{MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING, Protocol, TOO_DEEP};
 use crate::value::Value;
 
 /// Room offered to a read when nothing is known about the next bytes.
@@ -130,7 +129,7 @@ impl Decoder {
     /// The first error is final: the bytes after it have no meaning.
     #[expect(clippy::should_implement_trait, reason = "an iterator would go on after an error")]
     #[inline]
-    pub fn next(&mut self) -> Result<Option<Value>, ProtocolError> {
+    pub fn next(&mut self) -> Result<Option<Value>, RespError> {
         loop {
             let Some(mut value) = self.next_part()? else { return Ok(None) };
             // A complete value may complete the aggregates around it.
@@ -154,7 +153,7 @@ impl Decoder {
     ///
     /// # Errors
     /// Same errors as [`next`](Self::next).
-    pub fn header(&mut self) -> Result<Option<Header>, ProtocolError> {
+    pub fn header(&mut self) -> Result<Option<Header>, RespError> {
         if self.buffer.first() != Some(&b'$') || !self.open.is_empty() || self.skipped.is_some() {
             return Ok(self.next()?.map(Header::Other));
         }
@@ -180,7 +179,7 @@ impl Decoder {
     }
 
     /// Returns the next scalar or empty aggregate, and opens the aggregates before it.
-    fn next_part(&mut self) -> Result<Option<Value>, ProtocolError> {
+    fn next_part(&mut self) -> Result<Option<Value>, RespError> {
         loop {
             if let Some(skipped) = self.skipped.take() {
                 return self.skip(skipped);
@@ -192,7 +191,7 @@ impl Decoder {
                 b'%' | b'~' | b'>' | b'|' if resp3 => {}
                 b'+' | b'-' | b':' | b'$' => return self.scalar(kind),
                 b'_' | b',' | b'#' | b'(' | b'!' | b'=' if resp3 => return self.scalar(kind),
-                byte => return Err(ProtocolError::UnknownType { byte, protocol: self.protocol }),
+                byte => return Err(RespError::UnknownType { byte, protocol: self.protocol }),
             }
             if self.open.len() == MAX_DEPTH {
                 return self.skip(Skipped::new(TOO_DEEP));
@@ -214,7 +213,7 @@ impl Decoder {
     }
 
     /// Returns the scalar at the start of the buffer, once all of it has arrived.
-    fn scalar(&mut self, kind: u8) -> Result<Option<Value>, ProtocolError> {
+    fn scalar(&mut self, kind: u8) -> Result<Option<Value>, RespError> {
         let Scalar { len, line, string } = match self.scalar {
             Some(scalar) => scalar,
             None => {
@@ -249,11 +248,11 @@ impl Decoder {
         }
         if !scalar.ends_with(b"\r\n") {
             // Lines end with it: it is a string.
-            return Err(ProtocolError::Unterminated { len: len - line - 2 });
+            return Err(RespError::Unterminated { len: len - line - 2 });
         }
         if !string {
             let value = decode_scalar(kind, line, &scalar);
-            return value.map(Some).ok_or(ProtocolError::BadScalar { kind: char::from(kind) });
+            return value.map(Some).ok_or(RespError::BadScalar { kind: char::from(kind) });
         }
         scalar.truncate(len - 2);
         scalar.advance(line);
@@ -262,7 +261,7 @@ impl Decoder {
 
     /// Passes over a part of a reply that is beyond a limit. Returns what stands in its place once all of it has arrived.
     #[cold]
-    fn skip(&mut self, mut skipped: Skipped) -> Result<Option<Value>, ProtocolError> {
+    fn skip(&mut self, mut skipped: Skipped) -> Result<Option<Value>, RespError> {
         self.scanner = LineScanner::default();
         let replaced = skipped.pass(&mut self.buffer)?;
         if replaced.is_some() {
@@ -281,8 +280,8 @@ impl Decoder {
     }
 
     /// Returns the length of the first line of the buffer, CRLF included, once it is complete.
-    fn line(&mut self) -> Result<Option<usize>, ProtocolError> {
-        self.scanner.crlf(&self.buffer, MAX_LINE).map_err(|_| ProtocolError::LineTooLong { limit: MAX_LINE })
+    fn line(&mut self) -> Result<Option<usize>, RespError> {
+        self.scanner.crlf(&self.buffer, MAX_LINE).map_err(|_| RespError::LineTooLong { limit: MAX_LINE })
     }
 
     fn take(&mut self, len: usize) -> Bytes {

@@ -4,9 +4,8 @@
 //! more, and would need each reply rebuilt as a frame of its protocol version first. The tests decode the result with
 //! the redis-protocol crate.
 
-use crate::limits::{MAX_DEPTH, TOO_DEEP};
 use crate::output::Output;
-use crate::protocol::Protocol;
+use crate::protocol::{MAX_DEPTH, Protocol, TOO_DEEP};
 use crate::reply::Reply;
 
 /// Appends `reply` to `output`, encoded for `protocol`. What lies deeper than [`MAX_DEPTH`] lists, as deep as a [`Decoder`](crate::Decoder)

@@ -1,10 +1,13 @@
-//! [`FrameScanner`]: where replies end, for programs that pass them on without decoding them.
+//! [`FrameScanner`]: where replies end, for programs that pass them on without decoding them, and for what a decoder passes over.
 
+use bytes::{Buf, BytesMut};
+
+use crate::error::RespError;
+use crate::error::ServerError;
 use crate::integer::parse_length;
-use crate::limits::{MAX_LINE, MAX_MEMBERS, MAX_STRING};
 use crate::line::LineScanner;
-use crate::protocol::Protocol;
-use crate::reply_error::ProtocolError;
+use crate::protocol::{MAX_LINE, MAX_MEMBERS, MAX_STRING, Protocol};
+use crate::value::Value;
 
 /// How far a scanner got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub struct Scanned {
 /// assert_eq!(scanner.scan(&bytes[..14])?, Scanned { len: 14, complete: false });
 /// assert_eq!(scanner.scan(&bytes[14..])?, Scanned { len: 3, complete: true });
 /// assert_eq!(scanner.scan(&bytes[17..])?, Scanned { len: 5, complete: true });
-/// # Ok::<_, valkey_rdma_resp::ProtocolError>(())
+/// # Ok::<_, valkey_rdma_resp::RespError>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct FrameScanner {
@@ -49,7 +52,7 @@ impl FrameScanner {
     /// # Errors
     /// The first error is final: the bytes after it have no meaning.
     #[inline]
-    pub fn scan(&mut self, bytes: &[u8]) -> Result<Scanned, ProtocolError> {
+    pub fn scan(&mut self, bytes: &[u8]) -> Result<Scanned, RespError> {
         let mut len = 0;
         loop {
             if self.string > 0 {
@@ -70,7 +73,7 @@ impl FrameScanner {
                         (self.line, self.in_text) = (LineScanner::default(), true);
                         continue;
                     }
-                    Err(_) => return Err(ProtocolError::LineTooLong { limit: MAX_LINE }),
+                    Err(_) => return Err(RespError::LineTooLong { limit: MAX_LINE }),
                 };
                 let Some(line) = found else {
                     if let Some(&kind) = rest.first() {
@@ -90,7 +93,7 @@ impl FrameScanner {
     }
 
     /// Begins the value with this first line. `true` if the line is all of it.
-    fn begin_value(&mut self, line: &[u8]) -> Result<bool, ProtocolError> {
+    fn begin_value(&mut self, line: &[u8]) -> Result<bool, RespError> {
         let kind = line[0];
         // First: a line may be nothing but its end.
         check_kind(kind)?;
@@ -116,7 +119,7 @@ impl FrameScanner {
             return Ok(true);
         }
         if self.open.len() == MAX_DEPTH {
-            return Err(ProtocolError::TooDeep { limit: MAX_DEPTH });
+            return Err(RespError::TooDeep { limit: MAX_DEPTH });
         }
         self.open.push(members);
         Ok(false)
@@ -145,7 +148,7 @@ impl FrameScanner {
     }
 
     /// Passes over bytes of the current string, and checks that it ends with CRLF. Returns how many.
-    fn pass_string(&mut self, bytes: &[u8]) -> Result<usize, ProtocolError> {
+    fn pass_string(&mut self, bytes: &[u8]) -> Result<usize, RespError> {
         let len = self.string.min(bytes.len() as u64);
         let payload = self.string.saturating_sub(LINE_END).min(len);
         // Lossless: at most `bytes.len()`.
@@ -154,7 +157,7 @@ impl FrameScanner {
             let expected = if self.string - payload as u64 == LINE_END { b'\r' } else { b'\n' };
             if byte != expected {
                 let len = usize::try_from(self.string_len).unwrap_or(usize::MAX);
-                return Err(ProtocolError::Unterminated { len });
+                return Err(RespError::Unterminated { len });
             }
             self.string -= 1;
         }
@@ -163,11 +166,11 @@ impl FrameScanner {
     }
 }
 
-fn check_kind(kind: u8) -> Result<(), ProtocolError> {
+fn check_kind(kind: u8) -> Result<(), RespError> {
     match kind {
         b'+' | b'-' | b':' | b'$' | b'*' | b'_' | b',' | b'#' | b'(' | b'!' | b'=' | b'%' | b'~' | b'>'
         | b'|' => Ok(()),
-        byte => Err(ProtocolError::UnknownType { byte, protocol: Protocol::Resp3 }),
+        byte => Err(RespError::UnknownType { byte, protocol: Protocol::Resp3 }),
     }
 }
 
@@ -178,12 +181,39 @@ const MAX_DEPTH: usize = 64 * 1024;
 /// Length of `\r\n`.
 const LINE_END: u64 = 2;
 
+/// Passes over a part of a reply that is well formed, but beyond a limit. A script of one caller can return such a reply, and the
+/// replies to others follow it on the same connection.
+#[derive(Debug)]
+pub(crate) struct Skipped {
+    scanner: FrameScanner,
+    /// The error that stands in its place.
+    error: &'static str,
+}
+
+impl Skipped {
+    pub(crate) fn new(error: &'static str) -> Self {
+        Self { scanner: FrameScanner::default(), error }
+    }
+
+    /// Passes over the bytes of that part. Returns what stands in its place once all of it has arrived.
+    pub(crate) fn pass(&mut self, buffer: &mut BytesMut) -> Result<Option<Value>, RespError> {
+        let Scanned { len, complete } = self.scanner.scan(buffer)?;
+        buffer.advance(len);
+        Ok(complete.then(|| replacement(self.error)))
+    }
+}
+
+/// An error in the place of a part of a reply.
+pub(crate) fn replacement(error: &str) -> Value {
+    Value::Error(ServerError::from_reply(error.as_bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Lengths of the frames in `bytes`, which arrive in pieces of `step` bytes.
-    fn frames(bytes: &[u8], step: usize) -> Result<Vec<usize>, ProtocolError> {
+    fn frames(bytes: &[u8], step: usize) -> Result<Vec<usize>, RespError> {
         let mut scanner = FrameScanner::default();
         let (mut arrived, mut scanned, mut begin, mut found) = (0, 0, 0, Vec::new());
         while arrived < bytes.len() {
@@ -243,9 +273,9 @@ mod tests {
             assert!(frames(bytes, bytes.len()).is_err(), "{}", bytes.escape_ascii());
         }
         let deep = b"*1\r\n".repeat(MAX_DEPTH + 1);
-        assert!(matches!(frames(&deep, deep.len()), Err(ProtocolError::TooDeep { .. })));
+        assert!(matches!(frames(&deep, deep.len()), Err(RespError::TooDeep { .. })));
         let mut endless = FrameScanner::default();
-        assert!(matches!(endless.scan(&vec![b'$'; MAX_LINE + 1]), Err(ProtocolError::LineTooLong { .. })));
+        assert!(matches!(endless.scan(&vec![b'$'; MAX_LINE + 1]), Err(RespError::LineTooLong { .. })));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 
+use crate::error::CommandError;
+
 /// Splits a line into words at blanks. Escapes in `"..."` are `\n`, `\r`, `\t`, `\b`, `\a` and `\xHH`; in `'...'` only `\'`.
 /// A quote may open and close anywhere in a word: `a"b c"d` is one. `None` if a quote is not closed.
 ///
@@ -16,6 +18,14 @@ pub(crate) fn split(line: &[u8]) -> Option<Vec<Bytes>> {
         words.push(word.freeze());
     }
     Some(words)
+}
+
+/// Splits an inline command, line end included, into words.
+///
+/// # Errors
+/// [`CommandError::UnbalancedQuotes`] if a quote is not closed.
+pub fn inline_words(line: &[u8]) -> Result<Vec<Bytes>, CommandError> {
+    split(line.strip_suffix(b"\n").unwrap_or(line)).ok_or(CommandError::UnbalancedQuotes)
 }
 
 /// Skips what C's `isspace` holds for, a vertical tab included.
@@ -94,7 +104,7 @@ fn hex(digit: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_http, split};
+    use super::{CommandError, inline_words, is_http, split};
 
     fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
         split(line).map(|words| words.into_iter().map(|word| word.to_vec()).collect())
@@ -141,6 +151,12 @@ mod tests {
         ] {
             assert_eq!(words(line), Some(vec![word.as_bytes().to_vec()]), "{}", line.escape_ascii());
         }
+    }
+
+    #[test]
+    fn a_whole_line_is_split() {
+        assert_eq!(inline_words(b"SET k \"a b\"\r\n").unwrap(), ["SET", "k", "a b"]);
+        assert_eq!(inline_words(b"SET \"a\r\n"), Err(CommandError::UnbalancedQuotes));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Decimal integers as Valkey reads and writes them: lengths on the wire, and values.
 
-use crate::reply_error::ProtocolError;
+use crate::error::RespError;
 
 /// Parses a decimal integer with exactly the grammar that Valkey accepts: an optional `-`, no leading zero, no blanks,
 /// nothing after the last digit. `None` for anything else, and for numbers beyond an `i64`.
@@ -51,14 +51,14 @@ pub fn parse_reply(text: &[u8]) -> Option<i64> {
 /// Parses the length of a string or the number of members of an aggregate in a reply.
 ///
 /// # Errors
-/// [`ProtocolError::BadLength`] if it is not a number from 0 to `limit`.
+/// [`RespError::BadLength`] if it is not a number from 0 to `limit`.
 #[inline]
-pub fn parse_length(text: &[u8], limit: u64) -> Result<usize, ProtocolError> {
+pub fn parse_length(text: &[u8], limit: u64) -> Result<usize, RespError> {
     parse(text)
         .and_then(|number| u64::try_from(number).ok())
         .filter(|number| *number <= limit)
         .and_then(|number| usize::try_from(number).ok())
-        .ok_or_else(|| ProtocolError::bad_length(text, limit))
+        .ok_or_else(|| RespError::bad_length(text, limit))
 }
 
 #[cfg(test)]

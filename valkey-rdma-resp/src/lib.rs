@@ -29,47 +29,42 @@
 
 #![forbid(unsafe_code)]
 
-mod arguments;
 mod command;
 mod command_scanner;
 mod convert;
 mod decoder;
 mod encode;
-mod fields;
+mod error;
 mod frame_scanner;
 mod inline;
+#[doc(hidden)]
 pub mod integer;
-mod into_reply;
-mod limits;
 mod line;
 mod output;
 mod parser;
 mod protocol;
 mod reply;
-mod reply_error;
-mod server_error;
-mod skipped;
-mod unexpected_reply;
 mod value;
 
-pub use arguments::without_arguments;
 pub use command::Command;
-pub use command_scanner::{CommandScanner, inline_words, words};
-pub use convert::FromValue;
+#[doc(hidden)]
+pub use command::{CommandName, without_arguments};
+pub use command_scanner::{CommandScanner, words};
+pub use convert::{Fields, FromValue, UnexpectedReply};
 pub use decoder::{Decoder, Header};
-pub use encode::{double, encode};
-pub use fields::Fields;
+#[doc(hidden)]
+pub use encode::double;
+pub use encode::encode;
+pub use error::{CommandError, RespError, ServerError, ServerErrorKind};
 pub use frame_scanner::{FrameScanner, Scanned};
+pub use inline::inline_words;
+#[doc(hidden)]
 pub use inline::is_http;
-pub use limits::{MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING};
 pub use line::put_header;
 pub use output::Output;
-pub use parser::{CommandError, Parser, Room};
-pub use protocol::Protocol;
+pub use parser::{Parser, Room};
+pub use protocol::{MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING, Protocol};
 pub use reply::Reply;
-pub use reply_error::ProtocolError;
-pub use server_error::{ServerError, ServerErrorKind};
-pub use unexpected_reply::UnexpectedReply;
 pub use value::Value;
 
 /// The README's example, as a test.

@@ -7,6 +7,7 @@ use bytes::buf::Limit;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::command::Command;
+use crate::error::CommandError;
 use crate::line::{HeaderEnd, LineScanner};
 use crate::{inline, integer};
 
@@ -48,47 +49,6 @@ pub enum Room<'a> {
     Buffer(&'a mut BytesMut),
     /// The allocation of one large argument, limited to the bytes it still needs.
     Argument(Limit<&'a mut Vec<u8>>),
-}
-
-/// A client sent something that is not a command. Nothing can be parsed after it: send the text and close.
-///
-/// `Display` is the text that Valkey sends after `-ERR `.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CommandError {
-    /// An inline command of more than 64 KiB, or with a NUL, behind which Valkey finds no end.
-    #[error("Protocol error: too big inline request")]
-    InlineTooLong,
-    /// A quote in an inline command is not closed.
-    #[error("Protocol error: unbalanced quotes in request")]
-    UnbalancedQuotes,
-    /// The line with the number of words has more than 64 KiB.
-    #[error("Protocol error: too big mbulk count string")]
-    CountLineTooLong,
-    /// The number of words is not a number, or above 2 147 483 647.
-    #[error("Protocol error: invalid multibulk length")]
-    InvalidCount,
-    /// More words than a client that is not trusted may send.
-    #[error("Protocol error: unauthenticated multibulk length")]
-    UntrustedCount,
-    /// The line with the length of a word has more than 64 KiB.
-    #[error("Protocol error: too big bulk count string")]
-    BulkLineTooLong,
-    /// A word does not start with `$`.
-    #[error("Protocol error: expected '$', got '{}'", shown(*found))]
-    ExpectedBulk {
-        /// The byte in its place.
-        found: u8,
-    },
-    /// The length of a word is not a number, negative, or above the limit.
-    #[error("Protocol error: invalid bulk length")]
-    InvalidBulkLen,
-    /// A longer word than a client that is not trusted may send.
-    #[error("Protocol error: unauthenticated bulk length")]
-    UntrustedBulkLen,
-    /// CRLF does not follow a word of the announced length, or LF the first CR of a header. Servers before Valkey 9.1 read on.
-    #[error("Protocol error: invalid CRLF in request")]
-    InvalidCrlf,
 }
 
 impl Parser {
@@ -290,11 +250,6 @@ pub(crate) fn bulk_header(
     };
     let len = integer::parse(&buffer[1..line - LINE_END]).and_then(|len| u64::try_from(len).ok());
     Ok(Some((line, len.ok_or(CommandError::InvalidBulkLen)?)))
-}
-
-/// A byte in the text of an error, which is one line. Valkey shows bytes beyond ASCII as they are.
-fn shown(byte: u8) -> char {
-    if matches!(byte, b'\r' | b'\n') { ' ' } else { char::from(byte) }
 }
 
 /// Makes room to read into, and returns the memory of a burst.

@@ -1,4 +1,4 @@
-//! [`Protocol`]: the version of the protocol.
+//! [`Protocol`]: the version of the protocol. The limits of replies.
 
 use std::fmt;
 
@@ -32,3 +32,17 @@ impl fmt::Display for Protocol {
         })
     }
 }
+
+/// The deepest nesting of aggregates that is returned. Valkey's own replies stay below 10. A [`Value`](crate::Value) is dropped, copied
+/// and printed recursively, so the limit must fit the stack of any thread: 1024 levels of a debug build take 2 MiB.
+pub const MAX_DEPTH: usize = 128;
+/// The longest line that is returned, in bytes: a status, an error, a number, a length. Valkey's own lines stay below 64 KiB.
+pub const MAX_LINE: usize = 1024 * 1024;
+/// The largest string accepted, in bytes: 16 GiB, or 1 GiB where addresses have 32 bits and no buffer can have 2 GiB.
+/// Valkey's limit, `proto-max-bulk-len`, is 512 MiB by default.
+pub const MAX_STRING: u64 = if usize::BITS < 64 { 1 << 30 } else { 16 << 30 };
+/// The most members of one aggregate accepted, as in Valkey's own parser.
+pub const MAX_MEMBERS: u64 = i32::MAX as u64;
+
+/// Replaces what is nested too deeply.
+pub(crate) const TOO_DEEP: &str = "ERR the reply is nested too deeply";

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::server_error::ServerError;
+use crate::error::ServerError;
 
 /// A reply, or a part of one: all types of RESP3, attributes apart.
 ///

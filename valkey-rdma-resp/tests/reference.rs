@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use redis_protocol::resp2::types::OwnedFrame as Frame2;
 use redis_protocol::resp3::types::{OwnedFrame as Frame3, VerbatimStringFormat};
 use valkey_rdma_resp::{
-    Command, Decoder, Output, Parser, Protocol, ProtocolError, Reply, Room, ServerError, Value, encode,
+    Command, Decoder, Output, Parser, Protocol, Reply, RespError, Room, ServerError, Value, encode,
     put_header,
 };
 
@@ -45,7 +45,7 @@ fn bytes_of(reply: &Reply, protocol: Protocol) -> Bytes {
 }
 
 /// Decodes `bytes`, received in pieces of `step` bytes, to one value.
-fn decode(bytes: &[u8], protocol: Protocol, step: usize) -> Result<Option<Value>, ProtocolError> {
+fn decode(bytes: &[u8], protocol: Protocol, step: usize) -> Result<Option<Value>, RespError> {
     let mut decoder = Decoder::new(protocol);
     let mut value = None;
     for piece in bytes.chunks(step) {

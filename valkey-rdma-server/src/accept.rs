@@ -1,282 +1,345 @@
-//! [`Accept`]: what a listener over TCP and one over RDMA have in common.
+//! Accepting connections, within limits, and the registry of the listeners that do.
 
 use std::error::Error;
-use std::future::Future;
-use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::net::sockopt;
-use rustix::process::{Resource, getrlimit};
-use tokio::io::{self, AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tracing::debug;
-use valkey_rdma_transport::{DeviceKind, Listener, Monitor, TransportError};
+use bytes::Bytes;
+use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, error, info_span, warn};
+use valkey_rdma_transport::AnyStream;
 
+use crate::connection::Connection;
+use crate::ending::{ConnectionError, Reporter, caught, warning_span};
+use crate::handler::Handler;
 use crate::limits::Limits;
-use crate::peer::Transport;
-use crate::workers::Assigned;
+use crate::listener::{Accepted, Listener, Listening, Scope};
+use crate::monitor::{Cause, Monitor};
+use crate::peer::{Peer, Transport};
+use crate::workers::{Assigned, Workers};
 
-/// A bound listener of some kind.
-pub(crate) trait Accept: Send + 'static {
-    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    /// A client that asks to connect. Dropping it rejects the client.
-    type Incoming: Send;
-    type Error: Error + Send + 'static;
-
-    fn transport(&self) -> Transport;
-
-    fn local_addr(&self) -> SocketAddr;
-
-    /// Whether clients after this one are affected by an error of the next two.
-    fn scope(error: &Self::Error) -> Scope;
-
-    /// Waits for the next client.
-    fn incoming(&mut self) -> impl Future<Output = Result<Self::Incoming, Self::Error>> + Send;
-
-    /// Accepts it, in the runtime of the thread that it is assigned to, if there is one. From here on the connection costs memory.
-    fn open(
-        &self,
-        incoming: Self::Incoming,
-        assigned: Option<&Assigned>,
-        limits: &Limits,
-    ) -> Result<Accepted<Self::Stream>, Self::Error>;
+/// State shared by the listeners of one server.
+pub(crate) struct Shared<H> {
+    handler: Arc<H>,
+    limits: Limits,
+    password: Option<Bytes>,
+    stop: CancellationToken,
+    /// One permit per connection that may still be served.
+    free: Arc<Semaphore>,
+    /// One permit per connection that may still be refused with a reply.
+    refusing: Arc<Semaphore>,
+    pub(crate) monitor: Monitor,
+    last_id: AtomicU64,
+    workers: Workers,
+    /// Dropped after the last connection, which has a share in this.
+    _ended: oneshot::Sender<()>,
 }
 
-/// The scope of a failed accept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// This client only.
-    Client,
-    /// A shortage of descriptors or memory: the next accept would fail too.
-    Shortage,
-    /// The listener has ended.
-    Listener,
+impl<H: Handler> Shared<H> {
+    pub(crate) fn new(
+        handler: Arc<H>,
+        limits: Limits,
+        password: Option<Bytes>,
+        stop: CancellationToken,
+        workers: Workers,
+        ended: oneshot::Sender<()>,
+    ) -> Self {
+        let free = Arc::new(Semaphore::new(limits.max_connections.min(Semaphore::MAX_PERMITS)));
+        Self {
+            handler,
+            limits,
+            password,
+            stop,
+            free,
+            refusing: Arc::new(Semaphore::new(REFUSED_AT_ONCE)),
+            monitor: Monitor::default(),
+            last_id: AtomicU64::new(0),
+            workers,
+            _ended: ended,
+        }
+    }
+
+    /// Decides about one more client. `None`: reject it without a reply.
+    fn admission(&self) -> Option<Admission> {
+        if let Ok(permit) = self.free.clone().try_acquire_owned() {
+            return Some(Admission::Serve(permit));
+        }
+        self.refusing.clone().try_acquire_owned().ok().map(Admission::Refuse)
+    }
+
+    fn peer(&self, transport: Transport, accepted: &Accepted) -> Peer {
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        Peer::new(id, transport, accepted.remote, accepted.local)
+            .with_rdma(accepted.rdma.clone())
+            .with_password(self.password.clone())
+            .with_stop(self.stop.clone())
+    }
 }
 
-/// A stream and its two addresses.
-pub(crate) struct Accepted<S> {
-    pub(crate) stream: S,
-    pub(crate) remote: SocketAddr,
-    pub(crate) local: SocketAddr,
-    pub(crate) rdma: Option<Monitor>,
+/// The decision about a client, and the permit for it.
+enum Admission {
+    /// Serve it.
+    Serve(OwnedSemaphorePermit),
+    /// Refuse it with a reply: there are too many connections.
+    Refuse(OwnedSemaphorePermit),
 }
 
-/// A failed accept over TCP.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TcpError {
-    /// No descriptors are left: the text is that of a listener over RDMA.
-    #[error(transparent)]
-    Descriptors(TransportError),
-    #[error("accept failed")]
-    Accept(#[from] io::Error),
-}
-
-impl TcpError {
-    fn of_accept(source: io::Error) -> Self {
-        let call = "accept";
-        match source.raw_os_error() {
-            Some(EMFILE) => {
-                let limit = getrlimit(Resource::Nofile).current;
-                Self::Descriptors(TransportError::Descriptors { call, limit, source })
+/// Accepts until the listener is closed or has ended. Then it is no longer registered, and the connections are waited for. Dropping the future
+/// closes them at once.
+pub(crate) async fn accept_until_closed<H: Handler>(
+    mut listener: Listener,
+    shared: Arc<Shared<H>>,
+    registration: Registration,
+) {
+    let transport = listener.listening().transport;
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = registration.closed() => break,
+            Some(ended) = connections.join_next() => report(ended),
+            next = accept(&mut listener, &shared) => {
+                let Some((accepted, assigned, admission)) = next else { break };
+                admit(accepted, assigned, admission, transport, &shared, &mut connections);
             }
-            Some(ENFILE) => Self::Descriptors(TransportError::SystemDescriptors { call, source }),
-            _ => Self::Accept(source),
         }
+    }
+    drop(listener);
+    drop(registration);
+    while let Some(ended) = connections.join_next().await {
+        report(ended);
     }
 }
 
-/// Listens on a TCP address; port 0 takes a free port.
-pub(crate) fn listen_tcp(addr: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A port may be taken again while connections of its last listener linger.
-    socket.set_reuseaddr(true)?;
-    socket.bind(addr)?;
-    socket.listen(BACKLOG)
-}
-
-impl Accept for TcpListener {
-    type Stream = TcpStream;
-    type Incoming = (TcpStream, SocketAddr);
-    type Error = TcpError;
-
-    fn transport(&self) -> Transport {
-        Transport::Tcp
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        TcpListener::local_addr(self).expect("a bound socket has an address")
-    }
-
-    fn scope(error: &TcpError) -> Scope {
-        match error {
-            TcpError::Accept(error) if !is_shortage(error) => Scope::Client,
-            _ => Scope::Shortage,
-        }
-    }
-
-    async fn incoming(&mut self) -> Result<(TcpStream, SocketAddr), TcpError> {
-        self.accept().await.map_err(TcpError::of_accept)
-    }
-
-    fn open(
-        &self,
-        (stream, remote): (TcpStream, SocketAddr),
-        assigned: Option<&Assigned>,
-        limits: &Limits,
-    ) -> Result<Accepted<TcpStream>, TcpError> {
-        let stream = match assigned {
-            // The runtime that waits for its bytes changes.
-            Some(_) => TcpStream::from_std(stream.into_std()?)?,
-            None => stream,
+/// Accepts the next connection that is not rejected, however long that takes, and says which thread serves it; without one, the
+/// listener's runtime does. `None` if the listener has ended.
+async fn accept<H: Handler>(
+    listener: &mut Listener,
+    shared: &Shared<H>,
+) -> Option<(Accepted, Option<Assigned>, Admission)> {
+    let addr = listener.listening().addr;
+    loop {
+        let accepted = match listener.request().await {
+            Ok(request) => {
+                let Some(admission) = shared.admission() else {
+                    shared.monitor.refusals().count(Cause::TooManyConnections);
+                    debug!(%addr, "rejected without a reply: too many connections");
+                    continue;
+                };
+                let assigned = shared.workers.next();
+                let accepted = {
+                    let _entered = assigned.as_ref().map(Assigned::enter);
+                    request.accept(assigned.as_ref(), shared.limits.tcp_keepalive)
+                };
+                accepted.map(|accepted| (accepted, assigned, admission))
+            }
+            Err(error) => Err(error),
         };
-        // Replies that belong together are written at once; waiting for more would only delay them. This fails if the peer
-        // is gone already; its connection will notice.
-        if let Err(error) = stream.set_nodelay(true) {
-            debug!(%error, peer = %remote, "cannot set TCP_NODELAY");
+        let error = match accepted {
+            Ok(accepted) => return Some(accepted),
+            Err(error) => error,
+        };
+        match error.scope() {
+            Scope::Client => debug!(error = &error as &dyn Error, %addr, "a client was not accepted"),
+            Scope::Shortage => {
+                if shared.monitor.refusals().shortage_is_news(Instant::now()) {
+                    warn!(error = &error as &dyn Error, %addr, "cannot accept; logged once a minute");
+                }
+                // The next accept would fail at once, again and again. A connection that ends cuts the pause short in `accept_until_closed`:
+                // what it gives back may be what was missing.
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+            Scope::Listener => {
+                error!(error = &error as &dyn Error, %addr, "the listener has ended: no client can connect there any more");
+                return None;
+            }
         }
-        if let Some(after) = limits.tcp_keepalive
-            && let Err(error) = set_keepalive(&stream, after)
-        {
-            debug!(%error, peer = %remote, "cannot set TCP keepalive");
-        }
-        let local = stream.local_addr()?;
-        Ok(Accepted { stream, remote, local, rdma: None })
     }
 }
 
-impl Accept for Listener {
-    type Stream = valkey_rdma_transport::Stream;
-    type Incoming = valkey_rdma_transport::Request;
-    type Error = TransportError;
-
-    fn transport(&self) -> Transport {
-        Transport::Rdma(self.device())
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        Listener::local_addr(self)
-    }
-
-    fn scope(error: &TransportError) -> Scope {
-        match error {
-            error if error.is_of_event_wait() => Scope::Shortage,
-            TransportError::Memory { .. }
-            | TransportError::Descriptors { .. }
-            | TransportError::SystemDescriptors { .. } => Scope::Shortage,
-            TransportError::Device { source, .. } if is_shortage(source) => Scope::Shortage,
-            TransportError::DeviceRemoved | TransportError::Closed => Scope::Listener,
-            _ => Scope::Client,
+/// Starts the task that serves or refuses a connection.
+fn admit<H: Handler>(
+    accepted: Accepted,
+    assigned: Option<Assigned>,
+    admission: Admission,
+    transport: Transport,
+    shared: &Arc<Shared<H>>,
+    connections: &mut JoinSet<()>,
+) {
+    let peer = shared.peer(transport, &accepted);
+    let span = info_span!("connection", id = peer.id(), %transport, peer = %peer.addr());
+    let runtime = assigned.as_ref().map_or_else(Handle::current, |assigned| assigned.runtime().clone());
+    match admission {
+        Admission::Serve(permit) => {
+            let shared = shared.clone();
+            // Each transport has a task of its own type, so that no read or write has to look which one it is.
+            match accepted.stream {
+                AnyStream::Tcp(stream) => connections
+                    .spawn_on(serve(stream, peer, shared, permit, assigned).instrument(span), &runtime),
+                AnyStream::Device(stream) => connections
+                    .spawn_on(serve(stream, peer, shared, permit, assigned).instrument(span), &runtime),
+                stream => connections
+                    .spawn_on(serve(stream, peer, shared, permit, assigned).instrument(span), &runtime),
+            };
+        }
+        Admission::Refuse(permit) => {
+            if shared.monitor.refusals().count(Cause::TooManyConnections) {
+                warning_span(&peer)
+                    .in_scope(|| warn!("refused: too many connections; more are logged at debug level"));
+            }
+            connections.spawn_on(refuse(accepted.stream, permit, assigned).instrument(span), &runtime);
         }
     }
+}
 
-    async fn incoming(&mut self) -> Result<Self::Incoming, TransportError> {
-        self.request().await
+/// Serves a connection. `_permit` is given back when its stream is closed, and `_assigned` counts until then.
+async fn serve<S, H>(
+    stream: S,
+    peer: Peer,
+    shared: Arc<Shared<H>>,
+    _permit: OwnedSemaphorePermit,
+    _assigned: Option<Assigned>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+    H: Handler,
+{
+    debug!("accepted");
+    let reporter = Reporter::new(&peer, shared.monitor.clone());
+    let serving = async {
+        // In this task, because it calls the handler, which may panic.
+        let connection = Connection::new(stream, peer, shared.handler.clone(), &shared.limits, &reporter);
+        connection.serve(shared.stop.clone()).await
+    };
+    let panicked = |message| Err(ConnectionError::Panic { place: "its session".to_owned(), message });
+    match caught(pin!(serving)).await.unwrap_or_else(panicked) {
+        Ok(()) => debug!("closed"),
+        Err(error) => reporter.report(&error),
+    }
+}
+
+/// Replies that there are too many connections, and closes. `_permit` and `_assigned`: as in [`serve`].
+async fn refuse(mut stream: AnyStream, _permit: OwnedSemaphorePermit, _assigned: Option<Assigned>) {
+    debug!("refused: too many connections");
+    let refusal = async {
+        stream.write_all(b"-ERR max number of clients reached\r\n").await?;
+        stream.shutdown().await?;
+        // A TCP socket that is closed with unread input resets the connection, and the reply would be lost.
+        io::copy(&mut stream, &mut io::sink()).await
+    };
+    match tokio::time::timeout(REFUSAL_TIMEOUT, refusal).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => debug!(%error, "left early"),
+        Err(_) => debug!("did not leave in time"),
+    }
+    // An error means that the peer is gone.
+    let _ = stream.shutdown().await;
+}
+
+/// Logs the panic of a task, which would go unnoticed otherwise. Those of handlers are [caught] before.
+pub(crate) fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        error!(%error, "a task of the server panicked");
+    }
+}
+
+/// The listeners that accept connections.
+#[derive(Default)]
+pub(crate) struct Registry {
+    entries: Arc<watch::Sender<Vec<Entry>>>,
+    /// How many listeners there ever were: no id is used twice.
+    last_id: u64,
+}
+
+pub(crate) struct Entry {
+    id: u64,
+    listening: Listening,
+    pub(crate) close: CancellationToken,
+}
+
+impl Registry {
+    /// Where connections are accepted, in the order added.
+    pub(crate) fn listening(&self) -> Vec<Listening> {
+        self.entries.borrow().iter().map(|entry| entry.listening).collect()
     }
 
-    fn open(
-        &self,
-        mut request: Self::Incoming,
-        assigned: Option<&Assigned>,
-        _limits: &Limits,
-    ) -> Result<Accepted<Self::Stream>, TransportError> {
-        if let Some(assigned) = assigned.filter(|_| self.device() == DeviceKind::Verbs) {
-            request = request.shared_cq(assigned.shared_cq());
+    /// Waits until there are no listeners.
+    pub(crate) async fn empty(&self) {
+        let mut entries = self.entries.subscribe();
+        // The sender lives as long as `self`.
+        let _ = entries.wait_for(Vec::is_empty).await;
+    }
+
+    pub(crate) fn add(&mut self, listening: Listening, close: CancellationToken) -> Registration {
+        self.last_id += 1;
+        let id = self.last_id;
+        self.entries.send_modify(|entries| entries.push(Entry { id, listening, close: close.clone() }));
+        Registration { entries: self.entries.clone(), id, close }
+    }
+
+    /// Removes the entry of a listener, if there is one.
+    pub(crate) fn take(&self, listening: Listening) -> Option<Entry> {
+        take(&self.entries, |entry| entry.listening == listening)
+    }
+}
+
+/// The server is dropped, and its listeners with it. A last listener that ends then is not an error.
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.entries.send_replace(Vec::new());
+    }
+}
+
+fn take(entries: &watch::Sender<Vec<Entry>>, found: impl Fn(&Entry) -> bool) -> Option<Entry> {
+    let mut taken = None;
+    entries.send_if_modified(|entries| {
+        taken = entries.iter().position(found).map(|index| entries.remove(index));
+        taken.is_some()
+    });
+    taken
+}
+
+/// A listener's entry in the registry. Dropping it, for whatever reason the listener ends, removes the entry.
+pub(crate) struct Registration {
+    entries: Arc<watch::Sender<Vec<Entry>>>,
+    id: u64,
+    close: CancellationToken,
+}
+
+impl Registration {
+    /// Completes when the listener is closed or the server stops.
+    pub(crate) async fn closed(&self) {
+        self.close.cancelled().await;
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let was_registered = take(&self.entries, |entry| entry.id == self.id).is_some();
+        // If the server stops or the listener was closed, its end is expected.
+        let is_expected = !was_registered || self.close.is_cancelled();
+        if !is_expected && self.entries.borrow().is_empty() {
+            error!("the last listener has ended: no client can connect any more");
         }
-        let stream = request.accept()?;
-        let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
-        // A connection always reads, so the stream needs no task.
-        Ok(Accepted { stream: stream.driven(), remote, local, rdma })
     }
 }
 
-/// Makes the kernel probe a peer that has sent nothing for `after`. Three probes without an answer, a third of that time apart,
-/// end the connection (valkey `src/anet.c`, `anetKeepAlive`).
-fn set_keepalive(stream: &TcpStream, after: Duration) -> io::Result<()> {
-    let after = after.clamp(SHORTEST_KEEPALIVE, LONGEST_KEEPALIVE);
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, after)?;
-    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(after.as_secs() / 3).max(SHORTEST_KEEPALIVE))?;
-    Ok(sockopt::set_tcp_keepcnt(stream, 3)?)
-}
+/// The longest pause of a listener after an accept that failed because of a shortage.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The shortest and the longest time that Linux takes for keepalives: 2^15 - 1 seconds.
-const SHORTEST_KEEPALIVE: Duration = Duration::from_secs(1);
-const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
+/// Connections refused with a reply at once. Each pins memory meanwhile; further ones are rejected without a reply, before
+/// they pin any.
+const REFUSED_AT_ONCE: usize = 16;
 
-/// Connections that the kernel keeps until they are accepted: Valkey's `tcp-backlog`. The kernel's `net.core.somaxconn` may be lower.
-const BACKLOG: u32 = 511;
-
-/// Whether the process or the machine is out of descriptors or memory.
-fn is_shortage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(ENOMEM | ENFILE | EMFILE | ENOBUFS))
-}
-
-// Linux's error numbers. The standard library does not name all of them.
-const ENOMEM: i32 = 12;
-const ENFILE: i32 = 23;
-const EMFILE: i32 = 24;
-const ENOBUFS: i32 = 105;
+/// How long a refused peer may take to read the reply and leave.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shortage_of_descriptors_says_what_to_do() {
-        for (code, advice) in [(EMFILE, "raise it with `ulimit -n`"), (ENFILE, "sysctl fs.file-max")] {
-            let text = TcpError::of_accept(io::Error::from_raw_os_error(code)).to_string();
-            assert!(text.contains("for accept") && text.contains(advice), "{text}");
-        }
-    }
-
-    /// A client whose machine has vanished must not hold its place for ever.
-    #[tokio::test]
-    async fn connections_are_probed_unless_that_is_turned_off() {
-        let mut listener = listen_tcp(([127, 0, 0, 1], 0).into()).unwrap();
-        let addr = Accept::local_addr(&listener);
-        for (limits, expected) in [
-            (Limits::default(), Some((300, 100))),
-            (Limits::default().tcp_keepalive(Duration::from_millis(1)), Some((1, 1))),
-            (Limits::default().tcp_keepalive(Duration::MAX), Some((32_767, 10_922))),
-            (Limits::default().tcp_keepalive(None), None),
-        ] {
-            let _client = TcpStream::connect(addr).await.unwrap();
-            let incoming = listener.incoming().await.unwrap();
-            let stream = Accept::open(&listener, incoming, None, &limits).unwrap().stream;
-            assert_eq!(sockopt::socket_keepalive(&stream).unwrap(), expected.is_some(), "{limits:?}");
-            if let Some(expected) = expected {
-                let times = [sockopt::tcp_keepidle(&stream), sockopt::tcp_keepintvl(&stream)];
-                let [idle, interval] = times.map(|time| time.unwrap().as_secs());
-                assert_eq!((idle, interval), expected, "{limits:?}");
-            }
-        }
-    }
-
-    /// One error of each kind, with its scope.
-    #[test]
-    fn only_a_shortage_makes_a_listener_rest() {
-        use Scope::{Client, Shortage};
-        for (code, scope) in
-            [(EMFILE, Shortage), (ENFILE, Shortage), (ENOMEM, Shortage), (ENOBUFS, Shortage), (103, Client)]
-        {
-            let error = || io::Error::from_raw_os_error(code);
-            assert_eq!(<TcpListener as Accept>::scope(&TcpError::of_accept(error())), scope, "{}", error());
-            let device = TransportError::Device { call: "rdma_create_qp", source: error() };
-            assert_eq!(Listener::scope(&device), scope, "{device}");
-            // The calls that wait for the next client.
-            for call in ["epoll_wait", "rdma_get_cm_event"] {
-                let waiting = TransportError::Device { call, source: error() };
-                assert_eq!(Listener::scope(&waiting), Shortage, "{waiting}");
-            }
-            let memory = TransportError::Memory { bytes: 1, limit: None, source: error() };
-            assert_eq!(Listener::scope(&memory), Shortage);
-        }
-        let other_device = TransportError::WrongDevice {
-            peer: ([127, 0, 0, 1], 1).into(),
-            wanted: "a".into(),
-            found: "b".into(),
-        };
-        assert_eq!(Listener::scope(&other_device), Client);
-        assert_eq!(Listener::scope(&TransportError::DeviceRemoved), Scope::Listener);
-    }
-}
+mod tests;

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
+use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener as RdmaListener};
 
-use crate::error::BindError;
+use crate::accept::Shared;
+use crate::address::Address;
 use crate::handler::Handler;
-use crate::host::Address;
 use crate::limits::Limits;
-use crate::listener::Shared;
+use crate::listener::{BindError, Listener};
 use crate::server::Server;
 use crate::workers::Workers;
 
@@ -58,27 +58,27 @@ impl<H: Handler> Builder<H> {
     /// Listens on `addr` over TCP. Port 0 takes a free port. Up to 511 connections wait until they are accepted (Valkey's
     /// `tcp-backlog`); for another number, bring a [listener](Self::tcp_listener).
     pub fn tcp(mut self, addr: SocketAddr) -> Self {
-        self.listen_on.push(Address::Tcp(addr));
+        self.listen_on.push(Address::tcp(addr));
         self
     }
 
     /// Listens on `addr` over RDMA, on a device of this kind. Port 0 takes a free port. The ports of a real RDMA device are
     /// independent of TCP's; the emulated device uses TCP ports.
     pub fn rdma(mut self, device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
-        self.listen_on.push(Address::Rdma(device, addr, Box::new(config.clone())));
+        self.listen_on.push(Address::rdma(device, addr, config));
         self
     }
 
     /// Accepts the connections of a listener that is bound already, for example one with injected faults.
-    pub fn listener(mut self, listener: Listener) -> Self {
-        self.listen_on.push(Address::Bound(Box::new(listener)));
+    pub fn listener(mut self, listener: RdmaListener) -> Self {
+        self.listen_on.push(Address::Bound(Listener::Rdma(Box::new(listener))));
         self
     }
 
     /// Accepts the connections of a TCP listener that is bound already: with options of your own, or passed by systemd (make
     /// it with [`TcpListener::from_std`]).
     pub fn tcp_listener(mut self, listener: TcpListener) -> Self {
-        self.listen_on.push(Address::BoundTcp(listener));
+        self.listen_on.push(Address::Bound(Listener::Tcp(listener)));
         self
     }
 
@@ -140,7 +140,7 @@ impl<H: Handler> Builder<H> {
         let (at_end, ended) = oneshot::channel();
         let handler = Arc::new(self.handler);
         let shared = Shared::new(handler, self.limits, self.password, stop.clone(), workers, at_end);
-        let mut server = Server::new(Box::new(Arc::new(shared)), stop, threads, ended, drain_timeout);
+        let mut server = Server::new(Arc::new(shared), stop, threads, ended, drain_timeout);
         server.bind_all(self.listen_on).await?;
         Ok(server)
     }

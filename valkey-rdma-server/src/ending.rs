@@ -1,15 +1,19 @@
 //! [`ConnectionError`]: why a connection ends. A [`Reporter`] counts and logs it.
 
+use std::any::Any;
 use std::error::Error;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use tracing::{Span, debug, error, error_span, warn};
 use valkey_rdma_resp::CommandError;
 
-use crate::monitor::{Monitor, Traffic};
+use crate::monitor::{Cause, Monitor, Traffic};
 use crate::peer::Peer;
-use crate::refused::Cause;
 
 /// Why a connection was ended.
 #[derive(Debug, thiserror::Error)]
@@ -99,3 +103,25 @@ pub(crate) fn warning_span(peer: &Peer) -> Span {
 }
 
 const LATER: &str = "more of this cause are logged at debug level";
+
+/// Waits for `future`. An error is the message of its panic, which the panic hook has reported already. A handler's panic is caught where it
+/// ends a connection, so that the earlier replies are sent, and the log says which connection and which command it was.
+///
+/// It takes a reference, because a future that is moved into another one takes its place twice.
+pub(crate) async fn caught<F: Future>(mut future: Pin<&mut F>) -> Result<F::Output, String> {
+    poll_fn(|cx| {
+        // What a panic leaves half changed belongs to one connection, which ends. What connections share is the handler's own
+        // concern: its locks are poisoned.
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(poll) => poll.map(Ok),
+            Err(payload) => Poll::Ready(Err(message(&*payload))),
+        }
+    })
+    .await
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a payload that is not text").to_owned()
+}

@@ -50,38 +50,29 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod address;
 mod basics;
 mod builder;
 mod connection;
 mod ending;
-mod error;
 mod handler;
-mod handler_fn;
-mod host;
 mod limits;
-mod listen_url;
+mod link;
 mod listener;
 mod monitor;
-mod panics;
 mod peer;
 mod push;
-mod refused;
-mod registry;
 mod server;
-mod spare;
 mod workers;
 
 pub use basics::answer_basic;
 pub use builder::Builder;
-pub use error::BindError;
-pub use handler::Handler;
-pub use handler_fn::{HandlerFn, handler_fn};
+pub use handler::{Handler, HandlerFn, handler_fn};
 pub use limits::Limits;
-pub use monitor::{Counters, Monitor};
+pub use listener::{BindError, Listening};
+pub use monitor::{Counters, Monitor, Refused};
 pub use peer::{Peer, Transport};
 pub use push::Pusher;
-pub use refused::Refused;
-pub use registry::Listening;
 pub use server::Server;
 pub use valkey_rdma_resp::{Command, Protocol, Reply};
 pub use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, TransportError};

@@ -1,263 +1,303 @@
-//! Accepting connections, within limits.
+//! [`Listener`]: a place where a server accepts clients, over TCP or over RDMA. [`BindError`]: why it cannot.
 
+use std::borrow::Cow;
 use std::error::Error;
-use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, error, info_span, warn};
+use rustix::net::sockopt;
+use tokio::io;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tracing::debug;
+use valkey_rdma_transport::address::{self, listen_advice};
+use valkey_rdma_transport::{
+    AnyStream, Config as TransportConfig, DeviceKind, Listener as RdmaListener, Monitor,
+    Request as RdmaRequest, SharedCq, TransportError, is_out_of_descriptors,
+};
 
-use crate::accept::{Accept, Accepted, Scope};
-use crate::connection::Connection;
-use crate::ending::{ConnectionError, Reporter, warning_span};
-use crate::handler::Handler;
-use crate::limits::Limits;
-use crate::monitor::Monitor;
-use crate::panics::caught;
-use crate::peer::{Peer, Transport};
-use crate::refused::Cause;
-use crate::workers::{Assigned, Workers};
+use crate::peer::Transport;
+use crate::workers::Assigned;
 
-/// State shared by the listeners of one server.
-pub(crate) struct Shared<H> {
-    handler: Arc<H>,
-    limits: Limits,
-    password: Option<Bytes>,
-    stop: CancellationToken,
-    /// One permit per connection that may still be served.
-    free: Arc<Semaphore>,
-    /// One permit per connection that may still be refused with a reply.
-    refusing: Arc<Semaphore>,
-    pub(crate) monitor: Monitor,
-    last_id: AtomicU64,
-    workers: Workers,
-    /// Dropped after the last connection, which has a share in this.
-    _ended: oneshot::Sender<()>,
+/// A bound listener.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Rdma(Box<RdmaListener>),
+    /// These accepts, last first, and a panic when there are none left.
+    #[cfg(test)]
+    Scripted(Vec<Result<Accepted, AcceptError>>),
 }
 
-impl<H: Handler> Shared<H> {
-    pub(crate) fn new(
-        handler: Arc<H>,
-        limits: Limits,
-        password: Option<Bytes>,
-        stop: CancellationToken,
-        workers: Workers,
-        ended: oneshot::Sender<()>,
-    ) -> Self {
-        let free = Arc::new(Semaphore::new(limits.max_connections.min(Semaphore::MAX_PERMITS)));
-        Self {
-            handler,
-            limits,
-            password,
-            stop,
-            free,
-            refusing: Arc::new(Semaphore::new(REFUSED_AT_ONCE)),
-            monitor: Monitor::default(),
-            last_id: AtomicU64::new(0),
-            workers,
-            _ended: ended,
-        }
-    }
+/// A client that asks to connect. Dropping it rejects the client.
+pub(crate) enum Request {
+    Tcp(TcpStream, SocketAddr),
+    Rdma(Box<RdmaRequest>, DeviceKind),
+    #[cfg(test)]
+    Scripted(Accepted),
+}
 
-    /// Decides about one more client. `None`: reject it without a reply.
-    fn admission(&self) -> Option<Admission> {
-        if let Ok(permit) = self.free.clone().try_acquire_owned() {
-            return Some(Admission::Serve(permit));
-        }
-        self.refusing.clone().try_acquire_owned().ok().map(Admission::Refuse)
-    }
+/// A connection, and its two addresses.
+pub(crate) struct Accepted {
+    pub(crate) stream: AnyStream,
+    pub(crate) remote: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) rdma: Option<Monitor>,
+}
 
-    fn peer<S>(&self, transport: Transport, accepted: &Accepted<S>) -> Peer {
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        Peer::new(id, transport, accepted.remote, accepted.local)
-            .with_rdma(accepted.rdma.clone())
-            .with_password(self.password.clone())
-            .with_stop(self.stop.clone())
+/// An address that a server listens on. `Display` is a client's URL: `valkey://127.0.0.1:6379`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listening {
+    /// The transport of its connections.
+    pub transport: Transport,
+    /// The address, with the real port if port 0 was asked for.
+    pub addr: SocketAddr,
+}
+
+impl fmt::Display for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.transport.scheme(), address::authority(self.addr))
     }
 }
 
-/// The decision about a client, and the permit for it.
-enum Admission {
-    /// Serve it.
-    Serve(OwnedSemaphorePermit),
-    /// Refuse it with a reply: there are too many connections.
-    Refuse(OwnedSemaphorePermit),
-}
+impl Listener {
+    /// Listens on an address; port 0 takes a free port.
+    pub(crate) async fn bind(
+        transport: Transport,
+        addr: SocketAddr,
+        config: &TransportConfig,
+    ) -> Result<Self, BindError> {
+        Ok(match transport {
+            Transport::Tcp => Self::Tcp(listen_tcp(addr).map_err(|source| BindError::Tcp { addr, source })?),
+            Transport::Rdma(device) => Self::Rdma(Box::new(RdmaListener::bind(device, addr, config).await?)),
+        })
+    }
 
-/// Accepts until `close`, or until the listener ends. Then drops `listening`, stops listening, and waits for the connections
-/// to end. Dropping the future closes them at once.
-pub(crate) async fn accept_until<H: Handler>(
-    mut listener: impl Accept,
-    shared: Arc<Shared<H>>,
-    close: CancellationToken,
-    listening: impl Send,
-) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            () = close.cancelled() => break,
-            Some(ended) = connections.join_next() => report(ended),
-            next = accept(&mut listener, &shared) => {
-                let Some((accepted, assigned, admission)) = next else { break };
-                admit(accepted, assigned, admission, listener.transport(), &shared, &mut connections);
+    /// Where it listens.
+    pub(crate) fn listening(&self) -> Listening {
+        let (transport, addr) = match self {
+            Self::Tcp(listener) => {
+                (Transport::Tcp, listener.local_addr().expect("a bound socket has an address"))
             }
-        }
-    }
-    drop(listener);
-    drop(listening);
-    while let Some(ended) = connections.join_next().await {
-        report(ended);
-    }
-}
-
-/// Accepts the next connection that is not rejected, however long that takes, and says which thread serves it; without one, the
-/// listener's runtime does. `None` if the listener has ended.
-async fn accept<L: Accept, H: Handler>(
-    listener: &mut L,
-    shared: &Shared<H>,
-) -> Option<(Accepted<L::Stream>, Option<Assigned>, Admission)> {
-    loop {
-        let accepted = match listener.incoming().await {
-            Ok(incoming) => {
-                let Some(admission) = shared.admission() else {
-                    shared.monitor.refusals().count(Cause::TooManyConnections);
-                    debug!(addr = %listener.local_addr(), "rejected without a reply: too many connections");
-                    continue;
-                };
-                let assigned = shared.workers.next();
-                let opened = {
-                    let _entered = assigned.as_ref().map(Assigned::enter);
-                    listener.open(incoming, assigned.as_ref(), &shared.limits)
-                };
-                opened.map(|accepted| (accepted, assigned, admission))
-            }
-            Err(error) => Err(error),
+            Self::Rdma(listener) => (Transport::Rdma(listener.device()), listener.local_addr()),
+            #[cfg(test)]
+            Self::Scripted(_) => (Transport::Tcp, ([127, 0, 0, 1], 1).into()),
         };
-        let error = match accepted {
-            Ok(accepted) => return Some(accepted),
-            Err(error) => error,
-        };
-        let addr = listener.local_addr();
-        match L::scope(&error) {
-            Scope::Client => debug!(error = &error as &dyn Error, %addr, "a client was not accepted"),
-            Scope::Shortage => {
-                if shared.monitor.refusals().shortage_is_news(Instant::now()) {
-                    warn!(error = &error as &dyn Error, %addr, "cannot accept; logged once a minute");
-                }
-                // The next accept would fail at once, again and again. A connection that ends cuts the pause short in `accept_until`: what it
-                // gives back may be what was missing.
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+        Listening { transport, addr }
+    }
+
+    /// Waits for the next client.
+    ///
+    /// **Cancel safety**: no client is lost.
+    pub(crate) async fn request(&mut self) -> Result<Request, AcceptError> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, remote) = listener.accept().await.map_err(AcceptError::of_tcp)?;
+                Ok(Request::Tcp(stream, remote))
             }
-            Scope::Listener => {
-                error!(error = &error as &dyn Error, %addr, "the listener has ended: no client can connect there any more");
-                return None;
+            Self::Rdma(listener) => {
+                let request = listener.request().await?;
+                Ok(Request::Rdma(Box::new(request), listener.device()))
             }
+            #[cfg(test)]
+            Self::Scripted(accepts) => accepts.pop().expect("an accept too many").map(Request::Scripted),
         }
     }
 }
 
-/// Starts the task that serves or refuses a connection.
-fn admit<S, H>(
-    accepted: Accepted<S>,
-    assigned: Option<Assigned>,
-    admission: Admission,
-    transport: Transport,
-    shared: &Arc<Shared<H>>,
-    connections: &mut JoinSet<()>,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    H: Handler,
-{
-    let peer = shared.peer(transport, &accepted);
-    let span = info_span!("connection", id = peer.id(), %transport, peer = %peer.addr());
-    let runtime = assigned.as_ref().map_or_else(Handle::current, |assigned| assigned.runtime().clone());
-    match admission {
-        Admission::Serve(permit) => {
-            let serve = serve(accepted.stream, peer, shared.clone(), permit, assigned).instrument(span);
-            connections.spawn_on(serve, &runtime);
-        }
-        Admission::Refuse(permit) => {
-            if shared.monitor.refusals().count(Cause::TooManyConnections) {
-                warning_span(&peer)
-                    .in_scope(|| warn!("refused: too many connections; more are logged at debug level"));
+impl Request {
+    /// Accepts the client, in the runtime of the thread that it is assigned to, if there is one. From here on the connection costs memory.
+    pub(crate) fn accept(
+        self,
+        assigned: Option<&Assigned>,
+        tcp_keepalive: Option<Duration>,
+    ) -> Result<Accepted, AcceptError> {
+        match self {
+            Self::Tcp(stream, remote) => {
+                let moves = assigned.is_some();
+                accept_tcp(stream, remote, moves, tcp_keepalive).map_err(AcceptError::of_tcp)
             }
-            connections.spawn_on(refuse(accepted.stream, permit, assigned).instrument(span), &runtime);
+            Self::Rdma(request, device) => {
+                let shared = assigned.filter(|_| device == DeviceKind::Verbs).map(Assigned::shared_cq);
+                Ok(accept_rdma(*request, shared)?)
+            }
+            #[cfg(test)]
+            Self::Scripted(accepted) => Ok(accepted),
         }
     }
 }
 
-/// Serves a connection. `_permit` is given back when its stream is closed, and `_assigned` counts until then.
-async fn serve<S, H>(
-    stream: S,
-    peer: Peer,
-    shared: Arc<Shared<H>>,
-    _permit: OwnedSemaphorePermit,
-    _assigned: Option<Assigned>,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send,
-    H: Handler,
-{
-    debug!("accepted");
-    let reporter = Reporter::new(&peer, shared.monitor.clone());
-    let serving = async {
-        // In this task, because it calls the handler, which may panic.
-        let connection = Connection::new(stream, peer, shared.handler.clone(), &shared.limits, &reporter);
-        connection.serve(shared.stop.clone()).await
-    };
-    let panicked = |message| Err(ConnectionError::Panic { place: "its session".to_owned(), message });
-    match caught(pin!(serving)).await.unwrap_or_else(panicked) {
-        Ok(()) => debug!("closed"),
-        Err(error) => reporter.report(&error),
+/// `moves`: the runtime that waits for its bytes is from now on the one of this call.
+fn accept_tcp(
+    stream: TcpStream,
+    remote: SocketAddr,
+    moves: bool,
+    keepalive: Option<Duration>,
+) -> io::Result<Accepted> {
+    let stream = if moves { TcpStream::from_std(stream.into_std()?)? } else { stream };
+    // Replies that belong together are written at once; waiting for more would only delay them. This fails if the peer
+    // is gone already; its connection will notice.
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%error, peer = %remote, "cannot set TCP_NODELAY");
     }
-}
-
-/// Replies that there are too many connections, and closes. `_permit` and `_assigned`: as in [`serve`].
-async fn refuse<S>(mut stream: S, _permit: OwnedSemaphorePermit, _assigned: Option<Assigned>)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    debug!("refused: too many connections");
-    let refusal = async {
-        stream.write_all(b"-ERR max number of clients reached\r\n").await?;
-        stream.shutdown().await?;
-        // A TCP socket that is closed with unread input resets the connection, and the reply would be lost.
-        io::copy(&mut stream, &mut io::sink()).await
-    };
-    match tokio::time::timeout(REFUSAL_TIMEOUT, refusal).await {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => debug!(%error, "left early"),
-        Err(_) => debug!("did not leave in time"),
-    }
-    // An error means that the peer is gone.
-    let _ = stream.shutdown().await;
-}
-
-/// Logs the panic of a task, which would go unnoticed otherwise. Those of handlers are [caught] before.
-pub(crate) fn report(ended: Result<(), JoinError>) {
-    if let Err(error) = ended
-        && error.is_panic()
+    if let Some(after) = keepalive
+        && let Err(error) = set_keepalive(&stream, after)
     {
-        error!(%error, "a task of the server panicked");
+        debug!(%error, peer = %remote, "cannot set TCP keepalive");
+    }
+    let local = stream.local_addr()?;
+    Ok(Accepted { stream: AnyStream::Tcp(stream), remote, local, rdma: None })
+}
+
+fn accept_rdma(request: RdmaRequest, shared_cq: Option<&SharedCq>) -> Result<Accepted, TransportError> {
+    let request = match shared_cq {
+        Some(shared) => request.shared_cq(shared),
+        None => request,
+    };
+    let stream = request.accept()?;
+    let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
+    // A connection always reads, so the stream needs no task.
+    Ok(Accepted { stream: AnyStream::Device(stream.driven()), remote, local, rdma })
+}
+
+/// A server cannot listen on one of its addresses.
+///
+/// `Debug` is the text of `Display` with its causes, because that is what a `main` that returns the error prints.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// No address was given.
+    #[error("a server needs at least one address to listen on")]
+    NoListener,
+    /// A URL to listen on is wrong.
+    #[error("cannot listen on \"{url}\": {reason}")]
+    Url {
+        /// As given, without scheme and login if there is a login.
+        url: String,
+        /// What is wrong with it.
+        reason: Cow<'static, str>,
+    },
+    /// The host of a URL to listen on has no address.
+    #[error("cannot listen on {host}: the name does not resolve")]
+    Resolve {
+        /// The host.
+        host: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The operating system refused a TCP address.
+    #[error("cannot listen on {addr} (TCP){}", listen_advice(*.addr, .source))]
+    Tcp {
+        /// The address.
+        addr: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The threads of [`Builder::threads`](crate::Builder::threads) could not be started.
+    #[error("cannot start {count} threads")]
+    Threads {
+        /// How many were asked for.
+        count: usize,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The RDMA device refused an address, or there is no such device.
+    #[error(transparent)]
+    Rdma(#[from] TransportError),
+}
+
+impl fmt::Debug for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 
-/// The longest pause of a listener after an accept that failed because of a shortage.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A failed accept.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AcceptError {
+    /// Over RDMA. Without descriptors, the text is the same over TCP.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    #[error("accept failed")]
+    Tcp(#[source] io::Error),
+}
 
-/// Connections refused with a reply at once. Each pins memory meanwhile; further ones are rejected without a reply, before
-/// they pin any.
-const REFUSED_AT_ONCE: usize = 16;
+/// The scope of a failed accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// This client only.
+    Client,
+    /// A shortage of descriptors or memory: the next accept would fail too.
+    Shortage,
+    /// The listener has ended.
+    Listener,
+}
 
-/// How long a refused peer may take to read the reply and leave.
-const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+impl AcceptError {
+    pub(crate) fn of_tcp(source: io::Error) -> Self {
+        if is_out_of_descriptors(&source) {
+            Self::Transport(TransportError::of_call("accept", source))
+        } else {
+            Self::Tcp(source)
+        }
+    }
+
+    /// Whether clients after this one are affected.
+    pub(crate) fn scope(&self) -> Scope {
+        match self {
+            Self::Tcp(error) if is_shortage(error) => Scope::Shortage,
+            Self::Transport(error) if error.is_of_event_wait() => Scope::Shortage,
+            Self::Transport(
+                TransportError::Memory { .. }
+                | TransportError::Descriptors { .. }
+                | TransportError::SystemDescriptors { .. },
+            ) => Scope::Shortage,
+            Self::Transport(TransportError::Device { source, .. }) if is_shortage(source) => Scope::Shortage,
+            Self::Transport(TransportError::DeviceRemoved | TransportError::Closed) => Scope::Listener,
+            Self::Tcp(_) | Self::Transport(_) => Scope::Client,
+        }
+    }
+}
+
+/// Listens on a TCP address; port 0 takes a free port.
+fn listen_tcp(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A port may be taken again while connections of its last listener linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
+}
+
+/// Makes the kernel probe a peer that has sent nothing for `after`. Three probes without an answer, a third of that time apart,
+/// end the connection (valkey `src/anet.c`, `anetKeepAlive`).
+fn set_keepalive(stream: &TcpStream, after: Duration) -> io::Result<()> {
+    let after = after.clamp(SHORTEST_KEEPALIVE, LONGEST_KEEPALIVE);
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, after)?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(after.as_secs() / 3).max(SHORTEST_KEEPALIVE))?;
+    Ok(sockopt::set_tcp_keepcnt(stream, 3)?)
+}
+
+/// The shortest and the longest time that Linux takes for keepalives: 2^15 - 1 seconds.
+const SHORTEST_KEEPALIVE: Duration = Duration::from_secs(1);
+const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
+
+/// Connections that the kernel keeps until they are accepted: Valkey's `tcp-backlog`. The kernel's `net.core.somaxconn` may be lower.
+const BACKLOG: u32 = 511;
+
+/// Whether the process or the machine is out of descriptors or memory.
+fn is_shortage(error: &io::Error) -> bool {
+    is_out_of_descriptors(error) || matches!(error.raw_os_error(), Some(ENOMEM | ENOBUFS))
+}
+
+// Linux's error numbers. The standard library does not name all of them.
+const ENOMEM: i32 = 12;
+const ENOBUFS: i32 = 105;
 
 #[cfg(test)]
 mod tests;

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use valkey_rdma_resp::Reply;
+use valkey_rdma_transport::sync::{Mutex, MutexGuard, lock};
 
 /// Sends messages to one connection from anywhere, and can close it. From [`Peer::pusher`](crate::Peer::pusher); clones
 /// send to the same connection.
@@ -163,7 +164,7 @@ impl Drop for Inbox {
 impl Shared {
     /// The mailbox is valid after every statement, so a panic elsewhere does no harm.
     fn lock(&self) -> MutexGuard<'_, Mailbox> {
-        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mailbox)
     }
 
     /// Called with the lock held, after a change that the connection must see.

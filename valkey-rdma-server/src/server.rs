@@ -1,8 +1,9 @@
 //! [`Server`]: listeners of any kind in front of one handler.
 
+use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -12,12 +13,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind};
 
-use crate::error::BindError;
-use crate::host::{Address, Host};
-use crate::listener::report;
-use crate::monitor::Monitor;
-use crate::refused::Refused;
-use crate::registry::{Listening, Registry};
+use crate::accept::{Registration, Registry, Shared, accept_until_closed, report};
+use crate::address::Address;
+use crate::handler::Handler;
+use crate::listener::{BindError, Listener, Listening};
+use crate::monitor::{Monitor, Refused};
 use crate::workers::Threads;
 
 /// A running server. [`shutdown`](Self::shutdown) lets connections finish; dropping the server closes them at once.
@@ -39,11 +39,10 @@ use crate::workers::Threads;
 /// # Ok::<_, valkey_rdma_server::BindError>(())
 /// # }).unwrap();
 /// ```
-#[derive(Debug)]
 pub struct Server {
     registry: Registry,
-    last_id: u64,
-    host: Box<dyn Host>,
+    accept: Accept,
+    monitor: Monitor,
     stop: CancellationToken,
     /// One task per listener, which ends after the connections accepted there.
     listeners: JoinSet<()>,
@@ -53,19 +52,32 @@ pub struct Server {
     drain_timeout: Duration,
 }
 
+/// Starts the task of a listener. Only this knows the handler's type.
+type Accept = Box<dyn Fn(Listener, Registration, &mut JoinSet<()>) + Send + Sync>;
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("listening", &self.listening()).finish_non_exhaustive()
+    }
+}
+
 impl Server {
     /// A server that listens nowhere yet.
-    pub(crate) fn new(
-        host: Box<dyn Host>,
+    pub(crate) fn new<H: Handler>(
+        shared: Arc<Shared<H>>,
         stop: CancellationToken,
         threads: Threads,
         ended: oneshot::Receiver<()>,
         drain_timeout: Duration,
     ) -> Self {
+        let monitor = shared.monitor.clone();
+        let accept: Accept = Box::new(move |listener, registration, listeners| {
+            listeners.spawn(accept_until_closed(listener, shared.clone(), registration));
+        });
         Self {
             registry: Registry::default(),
-            last_id: 0,
-            host,
+            accept,
+            monitor,
             stop,
             listeners: JoinSet::new(),
             threads,
@@ -116,7 +128,7 @@ impl Server {
             warn!(timeout = ?self.drain_timeout, "connections did not end in time and are cut");
             self.listeners.shutdown().await;
         }
-        drop(self.host);
+        drop(self.accept);
         let ended = async {
             // Never sent to. The threads end after the last connection.
             let _ = self.ended.await;
@@ -133,7 +145,7 @@ impl Server {
     ///
     /// **Cancel safety**: dropping the future only ends the wait.
     pub async fn cut(self) {
-        drop((self.listeners, self.host));
+        drop((self.listeners, self.accept));
         // Never sent to.
         if timeout(self.drain_timeout, self.ended).await.is_err() {
             warn!(timeout = ?self.drain_timeout, "a connection was not cut in time: the handler keeps it");
@@ -142,12 +154,12 @@ impl Server {
 
     /// Reads the server's counters from elsewhere, for example while [`run_until`](Self::run_until) has the server.
     pub fn monitor(&self) -> Monitor {
-        self.host.monitor().clone()
+        self.monitor.clone()
     }
 
     /// Counts of refused and closed connections since the start, by cause.
     pub fn refused(&self) -> Refused {
-        self.host.monitor().refused()
+        self.monitor.refused()
     }
 
     /// Serves until `stop` completes, then [shuts down](Self::shutdown) and returns what `stop` returned. `None` if the server
@@ -186,7 +198,7 @@ impl Server {
     ///
     /// [`BindError`] if it cannot listen there; the other listeners go on.
     pub async fn listen_tcp(&mut self, addr: SocketAddr) -> Result<Listening, BindError> {
-        self.bind(Address::Tcp(addr)).await
+        self.bind(Address::tcp(addr)).await
     }
 
     /// Listens on one more address over RDMA. Port 0 takes a free port.
@@ -200,7 +212,7 @@ impl Server {
         addr: SocketAddr,
         config: &TransportConfig,
     ) -> Result<Listening, BindError> {
-        self.bind(Address::Rdma(device, addr, Box::new(config.clone()))).await
+        self.bind(Address::rdma(device, addr, config)).await
     }
 
     /// Stops listening on one address. Its connections go on. `false` if the server does not listen there (any more).
@@ -216,32 +228,26 @@ impl Server {
     /// Listens on addresses. None is served before all are bound: a client that is answered at one can rely on the others.
     pub(crate) async fn bind_all(&mut self, addresses: Vec<Address>) -> Result<(), BindError> {
         let mut bound = Vec::with_capacity(addresses.len());
-        // Dropped before `bound`, so that the end of these listeners is expected.
-        let stop = self.stop.clone().drop_guard();
         for address in addresses {
-            bound.push(self.prepare(address).await?.1);
+            bound.push(address.bind().await?);
         }
-        stop.disarm();
-        bound.into_iter().for_each(|serving| drop(self.listeners.spawn(serving)));
+        for listener in bound {
+            self.serve(listener);
+        }
         Ok(())
     }
 
     async fn bind(&mut self, address: Address) -> Result<Listening, BindError> {
-        let (listening, serving) = self.prepare(address).await?;
-        self.listeners.spawn(serving);
-        Ok(listening)
+        let listener = address.bind().await?;
+        Ok(self.serve(listener))
     }
 
-    /// Binds an address. Returns where it listens, and the future that serves it.
-    async fn prepare(
-        &mut self,
-        address: Address,
-    ) -> Result<(Listening, Pin<Box<dyn Future<Output = ()> + Send>>), BindError> {
-        let close = self.stop.child_token();
-        let (listening, serving) = self.host.bind(address, close.clone()).await?;
-        self.last_id += 1;
-        let registration = self.registry.add(self.last_id, listening, close);
-        Ok((listening, serving(registration)))
+    /// Accepts what comes to a listener, until it is closed or the server stops.
+    fn serve(&mut self, listener: Listener) -> Listening {
+        let listening = listener.listening();
+        let registration = self.registry.add(listening, self.stop.child_token());
+        (self.accept)(listener, registration, &mut self.listeners);
+        listening
     }
 }
 

@@ -23,7 +23,7 @@ async fn the_example_serves_our_client() {
         for (protocol, extra) in [("resp3", 0), ("resp2", 1)] {
             let endpoint: Endpoint = format!("{url}?protocol={protocol}").parse().unwrap();
             let client = Client::connect(endpoint).await.unwrap();
-            let visits: i64 = client.command(["VISIT", "lobby"]).await.unwrap().try_into().unwrap();
+            let visits: i64 = client.command(["VISIT", "lobby"]).await.unwrap().convert().unwrap();
             assert_eq!(visits, 2 * i64::try_from(count).unwrap() + extra + 1);
             let refused = client.command(["SET", "k", "v"]).await.unwrap_err();
             assert_eq!(refused.to_string(), "ERR try VISIT name");

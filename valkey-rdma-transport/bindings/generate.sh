@@ -3,7 +3,7 @@
 # constants that these need, from the C headers of rdma-core. The result is checked in, so that building needs neither.
 #
 # Needs: bindgen (`cargo install bindgen-cli`), libclang, libibverbs-dev, librdmacm-dev.
-# After a change here, `cargo test -p valkey-rdma-transport --features rdma-sys --lib judge` compares the result with rdma-sys.
+# After a change here, `cargo test -p valkey-rdma-transport --features rdma-sys --lib compare_bindings` compares the result with rdma-sys.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 out=$here/../src/verbs/sys/bindings.rs
@@ -92,7 +92,7 @@ HEADER
 } >"$out"
 rustfmt --edition 2024 --config-path "$here/../.." "$out"
 
-# The same once more as a list, from which the judge makes its comparison: structures and unions with their fields,
+# The same once more as a list, from which `compare_bindings` makes its comparison: structures and unions with their fields,
 # enumerations with their constants.
 {
     # shellcheck disable=SC2016
@@ -106,4 +106,4 @@ rustfmt --edition 2024 --config-path "$here/../.." "$out"
         /^}/                   { if (item != "" && fields != "") print item fields ";"; item = ""; fields = "" }
     ' "$out"
     echo '}'
-} >"$here/../src/verbs/sys/judge/items.rs"
+} >"$here/../src/verbs/sys/tests/compare_bindings/items.rs"

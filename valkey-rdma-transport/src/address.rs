@@ -4,16 +4,13 @@
 //! `fe80::1%eth0` or `fe80::1%3`. In a URL the `%` may be encoded as [RFC 6874](https://www.rfc-editor.org/rfc/rfc6874) asks:
 //! `rdma://[fe80::1%25eth0]:6379`.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 use std::{fmt, io};
 
 use nix::net::if_::{if_indextoname, if_nametoindex};
 use tokio::time::Instant;
-
-mod zone;
-
-pub use self::zone::{from_url, on_interface_of, to_url};
 
 /// Why an address cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,7 +64,7 @@ pub fn literal(host: &str, port: u16) -> Option<Result<SocketAddr, AddressError>
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Some(Ok(SocketAddr::new(ip, port)));
     }
-    let (ip, zone) = zone::split(host)?;
+    let (ip, zone) = split(host)?;
     Some(scope(ip, zone).map(|scope| SocketAddrV6::new(ip, port, 0, scope).into()))
 }
 
@@ -143,13 +140,13 @@ pub fn shares(addresses: &[SocketAddr], deadline: Instant) -> impl Iterator<Item
 /// Why a program cannot listen on an address, and what to do, where the system's error has a usual cause. It begins with a
 /// semicolon, or is empty.
 #[must_use]
-pub fn listen_advice(address: SocketAddr, error: &io::Error) -> ListenAdvice {
+pub fn listen_advice(address: SocketAddr, error: &io::Error) -> impl fmt::Display + use<> {
     ListenAdvice { address, kind: error.kind() }
 }
 
 /// The text of [`listen_advice`].
 #[derive(Clone, Copy, Debug)]
-pub struct ListenAdvice {
+struct ListenAdvice {
     address: SocketAddr,
     kind: io::ErrorKind,
 }
@@ -209,6 +206,80 @@ fn interface(zone: &str) -> Option<u32> {
     let is_there = |number: &u32| if_indextoname(*number).is_ok_and(|name| !name.is_empty());
     let number = || zone.parse().ok().filter(is_there);
     if_nametoindex(zone).ok().or_else(number)
+}
+
+/// Address and zone of a text such as `fe80::1%eth0`.
+pub(super) fn split(host: &str) -> Option<(Ipv6Addr, &str)> {
+    let (ip, zone) = host.split_once('%')?;
+    Some((ip.parse().ok()?, zone))
+}
+
+/// The host of a URL whose brackets hold `text`: the zone may stand behind `%25`, as RFC 6874 asks, or behind `%`, as `ping` takes
+/// it. `%25` alone is interface 25.
+#[must_use]
+pub fn from_url(text: &str) -> Cow<'_, str> {
+    match text.split_once('%').map(|(ip, zone)| (ip, zone.strip_prefix("25"))) {
+        Some((ip, Some(zone))) if !zone.is_empty() => format!("{ip}%{}", decoded(zone)).into(),
+        _ => text.into(),
+    }
+}
+
+/// `host` as it stands in a URL: with brackets around an IPv6 address, and its zone encoded as RFC 6874 asks.
+///
+/// ```
+/// use valkey_rdma_transport::address;
+///
+/// assert_eq!(address::to_url("fe80::1%eth0"), "[fe80::1%25eth0]");
+/// assert_eq!(address::to_url("store"), "store");
+/// ```
+#[must_use]
+pub fn to_url(host: &str) -> Cow<'_, str> {
+    match split(host) {
+        Some((ip, zone)) => format!("[{ip}%25{}]", encoded(zone)).into(),
+        None if host.contains(':') => format!("[{host}]").into(),
+        None => host.into(),
+    }
+}
+
+/// `host` on the interface of `other`, if `host` is a link-local address without a zone, and `other` has one. The nodes of a cluster
+/// announce such addresses.
+#[must_use]
+pub fn on_interface_of(host: String, other: &str) -> String {
+    let is_link_local = host.parse().is_ok_and(|ip: Ipv6Addr| ip.is_unicast_link_local());
+    match split(other) {
+        Some((_, zone)) if is_link_local => format!("{host}%{zone}"),
+        _ => host,
+    }
+}
+
+/// Encodes all but the marks that need no encoding in a URL.
+fn encoded(zone: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    zone.bytes().map(byte).collect()
+}
+
+/// Decodes `%XX`. Anything else stays.
+fn decoded(zone: &str) -> String {
+    let mut bytes = Vec::with_capacity(zone.len());
+    let mut rest = zone.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let hex = tail.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-use crate::{Monitor, Stream};
+use crate::{Monitor, Stream, TransportError};
 
 /// The byte stream of a connection, for programs that do not care which transport carries it.
 #[non_exhaustive]
@@ -61,6 +61,15 @@ impl AnyStream {
     pub fn monitor(&self) -> Option<Monitor> {
         match self {
             Self::Device(stream) => Some(stream.monitor()),
+            _ => None,
+        }
+    }
+
+    /// Why the connection has ended, as [`Stream::close_error`] returns it; `None` if there is no device.
+    #[must_use]
+    pub fn close_error(&self) -> Option<TransportError> {
+        match self {
+            Self::Device(stream) => stream.close_error(),
             _ => None,
         }
     }

@@ -8,8 +8,6 @@
 //! The protocol has no half-close. When a program shuts down writing and goes on reading, the answers to its last requests have
 //! [`Config::linger`] to arrive.
 
-mod program;
-
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::future::Future;
@@ -18,18 +16,19 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::pin::Pin;
 use std::process;
 use std::sync::mpsc::{Receiver, channel};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use self::program::Program;
 use crate::blocking::{Listener, Reactor, as_io_error};
 use crate::config::Config;
 use crate::device::DeviceKind;
-use crate::per_process::PerProcess;
+use crate::process::PerProcess;
 use crate::stream::Stream;
 use crate::sync::{Mutex, lock};
 
@@ -194,6 +193,53 @@ const BUFFER: usize = 64 << 10;
 
 /// How many failures are kept for [`close`].
 const MOST_FAILED: usize = 1024;
+
+/// The socket whose other end the program has. What the program does not read because it has closed its end is dropped, and is no
+/// error: what the program has written before is still to be delivered.
+struct Program(tokio::net::UnixStream);
+
+impl Program {
+    fn new(socket: UnixStream) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self(tokio::net::UnixStream::from_std(socket)?))
+    }
+
+    /// Ends the program's reading also where a forked child has inherited this descriptor, which it never closes.
+    fn end(self) -> io::Result<()> {
+        self.0.into_std()?.shutdown(Shutdown::Both)
+    }
+}
+
+impl AsyncRead for Program {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // A program that closes its end with unread bytes resets the pair. That comes after the last byte, as the end of file.
+        let read = ready!(Pin::new(&mut self.0).poll_read(cx, buf));
+        Poll::Ready(read.or_else(|error| if has_closed(&error) { Ok(()) } else { Err(error) }))
+    }
+}
+
+impl AsyncWrite for Program {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.0).poll_write(cx, buf));
+        Poll::Ready(written.or_else(|error| if has_closed(&error) { Ok(buf.len()) } else { Err(error) }))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+fn has_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::sync::Semaphore;
 
-use crate::in_place::SendMemory;
+use crate::send_memory::SendMemory;
 use crate::sync::{Mutex, lock};
 
 /// Buffers of one length, of which large values are sent without a copy.
@@ -134,6 +134,7 @@ impl BufferPool {
 
     /// Its memory, for a device.
     #[must_use]
+    #[doc(hidden)]
     pub fn memory(&self) -> SendMemory {
         self.0.memory.clone()
     }

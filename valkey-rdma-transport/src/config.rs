@@ -1,6 +1,7 @@
 //! Settings of a stream and of a listener's streams.
 
 mod device;
+mod url_options;
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -10,6 +11,8 @@ use valkey_rdma_proto as proto;
 
 use crate::device::{QUEUE_DEPTH, SharedCq};
 use crate::polling::Polling;
+
+pub use self::url_options::{UrlOptions, percent_decode};
 
 /// How connections are made. [`Config::default`] works unedited.
 #[derive(Clone, Debug)]
@@ -161,8 +164,9 @@ impl Config {
         self
     }
 
-    /// Lets [`Polling::Adaptive`] spin where it is [off](crate::AdaptiveOff) by default. Default `false`. Spinning
+    /// Lets [`Polling::Adaptive`] spin where it is [off](Polling::Adaptive) by default. Default `false`. Spinning
     /// there takes the CPU away from the work that is waited for: for tests and measurements.
+    #[doc(hidden)]
     #[must_use]
     pub fn danger_spin_anyway(mut self, spin: bool) -> Self {
         self.spin_anyway = spin;

@@ -12,30 +12,21 @@
 //!
 //! Requests and completions are the descriptors of [`valkey_rdma_proto::work`].
 
-mod connection;
-pub(crate) mod event;
-mod info;
+mod contract;
 mod interrupt;
-pub(crate) mod kind;
-mod layer;
-mod limits;
-mod listener;
 pub mod obstacle;
 mod open;
 mod options;
-mod shared_cq;
+pub(crate) mod report;
 
-pub use connection::{Access, DeviceConnection};
-pub use event::{CmEvent, DeviceFault, SharedCqError};
-pub use info::{DeviceInfo, Limits};
+pub use contract::{Access, ConnectRequest, DeviceConnection, DeviceLayer, DeviceListener};
 pub use interrupt::Interrupt;
-pub use kind::DeviceKind;
-pub use layer::DeviceLayer;
-pub(crate) use limits::{DeviceLimits, check_limits, check_reads};
-pub use listener::{ConnectRequest, DeviceListener};
+pub(crate) use interrupt::WakeFd;
 pub use obstacle::Obstacle;
 pub use open::{listen, open};
-pub use options::DeviceOptions;
-pub(crate) use options::{MAX_INLINE, QUEUE_DEPTH};
-pub use shared_cq::SharedCq;
-pub use valkey_rdma_proto::{wire, work};
+pub(crate) use options::{DeviceLimits, MAX_INLINE, QUEUE_DEPTH, check_limits, check_reads};
+pub use options::{DeviceOptions, SharedCq};
+pub use report::{CmEvent, DeviceFault, DeviceInfo, DeviceKind, Limits, SharedCqError, UnknownName};
+pub use valkey_rdma_proto::{Role, wire, work};
+
+pub use crate::send_memory::SendMemory;

@@ -1,6 +1,5 @@
 //! What can go wrong between this process and the peer's queue pair.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,20 +7,20 @@ use std::time::Duration;
 use valkey_rdma_proto::work::FailureStatus;
 use valkey_rdma_proto::{CloseReason, ProtocolError};
 
-use self::explain::{device_hint, limit_text, status_text};
-use self::gid::gid_text;
+use self::explain::{EMFILE, ENFILE, device_hint, gid_text, limit_text, status_text};
 use crate::address::{AddressError, listen_advice};
-use crate::device::event::{CmEvent, DeviceFault, REASON_CONSUMER, SharedCqError};
-use crate::device::kind::DeviceKind;
 use crate::device::obstacle::Obstacle;
+use crate::device::report::{CmEvent, DeviceFault, DeviceKind, REASON_CONSUMER, SharedCqError};
 
-mod explain;
-mod gid;
+pub(crate) mod explain;
 
-pub use self::gid::GidProblem;
+pub(crate) use self::explain::descriptor_limit;
+#[cfg(feature = "verbs")]
+pub(crate) use self::explain::memlock_limit;
+pub use self::explain::{GidProblem, SystemError, is_out_of_descriptors};
 
 /// A failure of the device, the path or the peer's conduct, on one connection or listener.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
     /// This process was forked from one that had used RDMA. The kernel refuses a child what its parent has opened.
@@ -87,7 +86,7 @@ pub enum TransportError {
         library: &'static str,
         /// What the dynamic linker reported.
         #[source]
-        source: io::Error,
+        source: SystemError,
     },
     /// A library of rdma-core lacks a function.
     #[error("{library} has no function `{symbol}`: update rdma-core's libraries to version 35 or later")]
@@ -98,7 +97,7 @@ pub enum TransportError {
         symbol: &'static str,
         /// What the dynamic linker reported.
         #[source]
-        source: io::Error,
+        source: SystemError,
     },
     /// The device that would serve is down.
     #[error(
@@ -135,7 +134,7 @@ pub enum TransportError {
         peer: SocketAddr,
         /// The connection manager's error.
         #[source]
-        source: io::Error,
+        source: SystemError,
     },
     /// A queue deeper than the device can have.
     #[error(
@@ -188,7 +187,7 @@ pub enum TransportError {
         limit: Option<u64>,
         /// The OS error.
         #[source]
-        source: io::Error,
+        source: SystemError,
     },
     /// The whole system may open no more files.
     #[error(
@@ -200,7 +199,7 @@ pub enum TransportError {
         call: &'static str,
         /// The OS error.
         #[source]
-        source: io::Error,
+        source: SystemError,
     },
     /// The device reported a fault of itself or of the connection's queues.
     #[error("RDMA device {device} reported: {fault}")]
@@ -227,7 +226,7 @@ pub enum TransportError {
         peer: SocketAddr,
         /// The connection manager's error.
         #[source]
-        source: io::Error,
+        source: SystemError,
     },
     /// The address itself cannot be used.
     #[error("{0}")]
@@ -241,7 +240,7 @@ pub enum TransportError {
         device: DeviceKind,
         /// Why.
         #[source]
-        source: io::Error,
+        source: SystemError,
     },
     /// A socket that stands for an address of the emulated device cannot be connected to.
     #[error("cannot connect to {} (emulated device)", path.display())]
@@ -250,7 +249,7 @@ pub enum TransportError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: io::Error,
+        source: SystemError,
     },
     /// Memory cannot be had or pinned.
     #[error("cannot register {bytes} bytes of memory (memlock limit: {}); raise it with `ulimit -l` or \
@@ -262,7 +261,7 @@ pub enum TransportError {
         limit: Option<u64>,
         /// What the device said.
         #[source]
-        source: io::Error,
+        source: SystemError,
     },
     /// A call into the device failed.
     #[error("{call} failed{}", device_hint(.source))]
@@ -271,7 +270,7 @@ pub enum TransportError {
         call: &'static str,
         /// The OS error.
         #[source]
-        source: io::Error,
+        source: SystemError,
     },
     /// The completion queue that the connection shared with others of its [group](crate::SharedCq) has ended, and with
     /// it all of them.
@@ -358,18 +357,17 @@ pub enum TransportError {
 impl TransportError {
     /// Whether the wait for the connection manager's next event failed. A listener that returns this has lost no client, and most
     /// likely returns it again at once.
+    #[doc(hidden)]
     pub fn is_of_event_wait(&self) -> bool {
         matches!(self, Self::Device { call: EVENT_READY | EVENT_TAKEN, .. })
     }
 
-    /// The error of a `call` that failed; `limit` returns how many files this process may have open.
-    pub(crate) fn of_call(
-        call: &'static str,
-        source: io::Error,
-        limit: impl FnOnce() -> Option<u64>,
-    ) -> Self {
+    /// The error of a `call` that failed. A shortage of descriptors has an error of its own. For our other crates.
+    #[doc(hidden)]
+    pub fn of_call(call: &'static str, source: impl Into<SystemError>) -> Self {
+        let source = source.into();
         match source.raw_os_error() {
-            Some(EMFILE) => Self::Descriptors { call, limit: limit(), source },
+            Some(EMFILE) => Self::Descriptors { call, limit: descriptor_limit(), source },
             Some(ENFILE) => Self::SystemDescriptors { call, source },
             _ => Self::Device { call, source },
         }
@@ -377,6 +375,7 @@ impl TransportError {
 
     /// Returns the error of a connection attempt to `peer` that `event` ended, for code that drives a
     /// [`DeviceConnection`](crate::device::DeviceConnection) itself.
+    #[doc(hidden)]
     pub fn never_connected(event: CmEvent, peer: SocketAddr, device: DeviceKind) -> Self {
         match event {
             CmEvent::Rejected { reason: REASON_CONSUMER } => Self::Rejected { peer, device },
@@ -393,12 +392,6 @@ impl TransportError {
     }
 }
 
-/// The process's limit is reached: Linux's number, for which the standard library has no name.
-const EMFILE: i32 = 24;
-
-/// The machine's limit is reached.
-const ENFILE: i32 = 23;
-
 /// The call that says that an event of the connection manager is there.
 pub(crate) const EVENT_READY: &str = "epoll_wait";
 
@@ -407,6 +400,8 @@ pub(crate) const EVENT_TAKEN: &str = "rdma_get_cm_event";
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]
@@ -414,15 +409,33 @@ mod tests {
         for (number, remedy) in
             [(12, "max_qp"), (22, "send_depth"), (1, "/dev/infiniband"), (13, "ulimit -l"), (19, "rdma link")]
         {
-            let source = io::Error::from_raw_os_error(number);
+            let source = io::Error::from_raw_os_error(number).into();
             let text = TransportError::Device { call: "ibv_create_qp", source }.to_string();
             assert!(text.starts_with("ibv_create_qp failed (") && text.contains(remedy), "{text}");
         }
-        let source = io::Error::from_raw_os_error(5);
+        let source = io::Error::from_raw_os_error(5).into();
         assert_eq!(
             TransportError::Device { call: "ibv_create_qp", source }.to_string(),
             "ibv_create_qp failed"
         );
+    }
+
+    #[test]
+    fn an_error_of_the_system_is_the_source_of_each_clone() {
+        let source = io::Error::from_raw_os_error(5).into();
+        let error = TransportError::Device { call: "ibv_poll_cq", source }.clone();
+        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.and_then(io::Error::raw_os_error), Some(5));
+    }
+
+    #[test]
+    fn a_shortage_of_descriptors_is_found_behind_other_errors() {
+        for (number, found) in [(EMFILE, true), (ENFILE, true), (5, false)] {
+            let shortage = TransportError::of_call("epoll_ctl", io::Error::from_raw_os_error(number));
+            let outer = io::Error::other(shortage.clone());
+            assert_eq!(is_out_of_descriptors(&shortage), found, "{shortage:?}");
+            assert_eq!(is_out_of_descriptors(&outer), found, "{outer:?}");
+        }
     }
 
     #[test]

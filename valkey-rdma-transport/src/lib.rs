@@ -1,7 +1,7 @@
 //! Devices and the async byte stream of Valkey over RDMA.
 //!
 //! [`Stream`] is to an RDMA connection what `TcpStream` is to TCP; [`Listener`] accepts them. Below lies a
-//! [device contract](device) with two implementations: kernel verbs, and an emulated device in software that
+//! device contract with two implementations: kernel verbs, and an emulated device in software that
 //! runs anywhere (cargo feature `emulated`). Nothing above the device can tell which one it has, except by [asking](Stream::info). How a connection
 //! waits for its device is a [choice](Polling) per connection.
 //!
@@ -61,37 +61,37 @@ pub mod blocking;
 pub mod bridge;
 mod buffer_pool;
 mod config;
+#[doc(hidden)]
 pub mod device;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 mod error;
-mod in_place;
 mod limiter;
 mod listener;
-mod per_process;
 mod polling;
+mod process;
 pub mod raw;
-mod send_region;
-pub mod signals;
+mod send_memory;
 mod stats;
 mod stream;
-mod sync;
+#[doc(hidden)]
+pub mod sync;
 #[cfg(feature = "verbs")]
 mod verbs;
-mod wake_fd;
 
 pub use any_stream::{AnyStream, Duplex};
 pub use buffer_pool::{BufferPool, PoolBuffer, UnusablePool};
 pub use config::Config;
-pub use device::{DeviceKind, SharedCq, SharedCqError};
-pub use error::{GidProblem, TransportError};
-pub use in_place::SendMemory;
+#[doc(hidden)]
+pub use config::{UrlOptions, percent_decode};
+pub use device::{DeviceFault, DeviceInfo, DeviceKind, Obstacle, SharedCq, SharedCqError, UnknownName};
+pub use error::{GidProblem, SystemError, TransportError, is_out_of_descriptors};
 pub use listener::{Listener, Request};
-pub use polling::{AdaptiveOff, Polling, UnknownPolling};
-pub use send_region::SendRegion;
+pub use polling::Polling;
+pub use send_memory::SendRegion;
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
 pub use stream::{Monitor, Stream};
-pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError, Role};
+pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError};
 
 /// The example of the crate's README.
 #[cfg(doctest)]

@@ -1,17 +1,16 @@
 //! Accepting streams, within limits.
 
-mod request;
-
 use std::fmt;
 use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-pub use self::request::Request;
+use valkey_rdma_proto::Role;
+
 use crate::config::Config;
-use crate::device::{self, DeviceKind, DeviceListener};
+use crate::device::{self, ConnectRequest, DeviceKind, DeviceListener, SharedCq};
 use crate::error::TransportError;
-use crate::limiter::{Limiter, Limits};
+use crate::limiter::{ConnectionPermit, Limiter, Limits};
 use crate::stats::ListenerStats;
 use crate::stream::Stream;
 
@@ -47,6 +46,7 @@ impl Listener {
 
     /// Accepts the connections of a device listener made by the caller: one of [`device::listen`] behind a wrapper that
     /// observes it or disturbs it.
+    #[doc(hidden)]
     pub fn over(device: Box<dyn DeviceListener>, config: &Config) -> Self {
         let limits = Limits { connections: config.max_connections, pinned_bytes: config.max_pinned_bytes };
         Self { device, config: config.clone(), limiter: Limiter::new(limits) }
@@ -146,3 +146,61 @@ impl fmt::Debug for Listener {
 
 /// Requests refused in a row before other tasks run.
 const REFUSED_AT_ONCE: usize = 32;
+
+/// A request to connect, with the permit reserved for it. Dropping it rejects the request: the peer's connect ends
+/// in [`TransportError::Rejected`].
+pub struct Request {
+    request: Box<dyn ConnectRequest>,
+    permit: ConnectionPermit,
+    limiter: Limiter,
+    config: Config,
+}
+
+impl Request {
+    fn new(
+        request: Box<dyn ConnectRequest>,
+        permit: ConnectionPermit,
+        limiter: Limiter,
+        config: &Config,
+    ) -> Self {
+        Self { request, permit, limiter, config: config.clone() }
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.request.peer_addr()
+    }
+
+    /// Shares completion queues with the other connections of this group, instead of the listener's: see
+    /// [`Config::shared_cq`].
+    #[must_use]
+    pub fn shared_cq(mut self, group: &SharedCq) -> Self {
+        self.config = self.config.shared_cq(group);
+        self
+    }
+
+    /// Accepts: makes the connection's queue pair and pins its memory, [`Config::pinned_bytes`] of it. Blocks for
+    /// milliseconds, so it may run in `spawn_blocking`.
+    ///
+    /// # Errors
+    /// [`TransportError::Memory`] and [`TransportError::Device`] if that cannot be had: the request was rejected.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn accept(self) -> Result<Stream, TransportError> {
+        let device = self.request.accept(&self.config.device_options());
+        let stream = device
+            .and_then(|device| Stream::establish(device, Role::Server, &self.config, Some(self.permit)));
+        match &stream {
+            Ok(_) => self.limiter.count_accepted(),
+            Err(_) => self.limiter.count_failed(),
+        }
+        stream
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").field("peer", &self.peer_addr()).finish_non_exhaustive()
+    }
+}

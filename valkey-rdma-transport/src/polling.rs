@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::device::DeviceInfo;
+use crate::device::{DeviceInfo, UnknownName};
 
 /// How a connection waits for its device. No mode loses a wake-up, and in none does a connection keep other tasks
 /// or timers of its runtime from running.
@@ -28,33 +28,21 @@ pub enum Polling {
     /// shortly after going to sleep, and shrinks when they do not. Under load this saves system calls; idle, it costs
     /// nothing.
     ///
-    /// It is [off](AdaptiveOff) where spinning would take the CPU away from the work that is waited for.
+    /// It is off where spinning would take the CPU away from the work that is waited for: on software devices, and in processes with
+    /// two CPUs or fewer. [`Info::adaptive_off`](crate::Info::adaptive_off) says so.
     Adaptive,
 }
 
-/// Why [`Polling::Adaptive`] behaves as [`Polling::Event`] on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum AdaptiveOff {
-    /// This process has two CPUs or fewer: the peer, the kernel and the application need them.
-    FewCpus {
-        /// How many it has.
-        cpus: usize,
-    },
-    /// The device is software: it runs on the CPUs that would look for its completions.
-    SoftwareDevice,
-}
-
-impl AdaptiveOff {
-    /// The reason that holds for this process on this device, if there is one.
-    pub(crate) fn on(device: &DeviceInfo) -> Option<Self> {
-        // If the number is unknown, too few is the harmless guess.
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        if device.software {
-            Some(Self::SoftwareDevice)
-        } else {
-            (cpus <= FEW_CPUS).then_some(Self::FewCpus { cpus })
-        }
+/// Why [`Polling::Adaptive`] behaves as [`Polling::Event`] on a device. `None`: it does not.
+pub(crate) fn adaptive_off(device: &DeviceInfo) -> Option<&'static str> {
+    // If the number is unknown, too few is the harmless guess.
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if device.software {
+        Some("adaptive polling is off: the device is software")
+    } else if cpus <= FEW_CPUS {
+        Some("adaptive polling is off: this process has two CPUs or fewer")
+    } else {
+        None
     }
 }
 
@@ -71,29 +59,15 @@ impl fmt::Display for Polling {
     }
 }
 
-impl fmt::Display for AdaptiveOff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AdaptiveOff::FewCpus { cpus } => write!(f, "adaptive polling is off: {cpus} CPUs are too few"),
-            AdaptiveOff::SoftwareDevice => f.write_str("adaptive polling is off: the device is software"),
-        }
-    }
-}
-
-/// The text names no way to wait.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown polling mode {0:?}: use `event`, `busy` or `adaptive`")]
-pub struct UnknownPolling(String);
-
 impl FromStr for Polling {
-    type Err = UnknownPolling;
+    type Err = UnknownName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "event" => Ok(Polling::Event),
             "busy" => Ok(Polling::Busy),
             "adaptive" => Ok(Polling::Adaptive),
-            other => Err(UnknownPolling(other.to_owned())),
+            other => Err(UnknownName::new("polling mode", other, "`event`, `busy` or `adaptive`")),
         }
     }
 }
@@ -116,9 +90,12 @@ mod tests {
     fn adaptive_polling_is_off_where_the_device_is_software_or_cpus_are_few() {
         let device =
             |software| DeviceInfo { kind: DeviceKind::Verbs, name: "x".to_owned(), mtu: None, software };
-        assert_eq!(AdaptiveOff::on(&device(true)), Some(AdaptiveOff::SoftwareDevice));
+        let reason = adaptive_off(&device(true)).expect("off");
+        assert!(reason.contains("the device is software"), "{reason}");
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let expected = (cpus <= 2).then_some(AdaptiveOff::FewCpus { cpus });
-        assert_eq!(AdaptiveOff::on(&device(false)), expected);
+        match adaptive_off(&device(false)) {
+            Some(reason) => assert!(cpus <= 2 && reason.contains("two CPUs or fewer"), "{cpus}: {reason}"),
+            None => assert!(cpus > 2, "{cpus}"),
+        }
     }
 }

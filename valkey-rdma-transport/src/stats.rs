@@ -6,7 +6,7 @@ use std::time::Duration;
 use valkey_rdma_proto::Counters;
 
 use crate::device::DeviceInfo;
-use crate::polling::{AdaptiveOff, Polling};
+use crate::polling::Polling;
 
 /// Exact counts of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +93,6 @@ pub struct Info {
     pub send_buffer: u32,
     /// How it waits for its device: what was asked for, unless that is off.
     pub polling: Polling,
-    /// Why it is off, if [`Polling::Adaptive`] was asked for and is.
-    pub adaptive_off: Option<AdaptiveOff>,
+    /// Why [`Polling::Adaptive`] is off, if it was asked for: a sentence without a full stop.
+    pub adaptive_off: Option<&'static str>,
 }

@@ -3,7 +3,6 @@
 //! A [`Stream`] locks the [connection state](state), which joins the protocol core to the [device](device_io). A
 //! [driver](drive) moves it along: a task in the background, or the task that owns the stream.
 
-mod close_cause;
 mod connect;
 mod device_io;
 mod drive;
@@ -19,9 +18,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use valkey_rdma_proto::work::FailureStatus;
 use valkey_rdma_proto::{CloseReason, Role};
 
-use self::close_cause::CloseCause;
 use self::drive::{Driver, OwnersDriver};
 use self::state::{ConnectionState, SharedConnection};
 use crate::config::Config;
@@ -93,6 +92,11 @@ impl Monitor {
     pub fn info(&self) -> Info {
         self.0.with(|connection| connection.info())
     }
+
+    /// Why the connection has ended: see [`Stream::close_error`].
+    pub fn close_error(&self) -> Option<TransportError> {
+        self.0.with(|connection| connection.close_error.clone())
+    }
 }
 
 impl Stream {
@@ -105,6 +109,7 @@ impl Stream {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
+    #[doc(hidden)]
     pub fn over(
         device: Box<dyn DeviceConnection>,
         role: Role,
@@ -165,7 +170,7 @@ impl Stream {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Poll<io::Result<usize>> {
-        let (written, cause) = self.poll_driving(cx, |connection, cx| {
+        let written = self.poll_driving(cx, |connection, cx| {
             let most = connection.max_reservation();
             if len > most {
                 return Poll::Ready(Err(most));
@@ -173,7 +178,7 @@ impl Stream {
             connection.poll_write_with(cx, len as u32, fill).map(Ok)
         });
         written.map(|written| match written {
-            Ok(written) => written.ok_or_else(|| self.broken_pipe(cause)),
+            Ok(written) => written.ok_or_else(|| self.broken_pipe()),
             Err(most) => {
                 let text = format!("{len} bytes are more than half of the send buffer, {most} bytes");
                 Err(io::Error::new(io::ErrorKind::InvalidInput, text))
@@ -241,6 +246,12 @@ impl Stream {
         self.shared.with(|connection| connection.info())
     }
 
+    /// Why the connection has ended; [`TransportError::Lost`] with [`CloseReason::Local`] after this side's own shutdown. `None` while
+    /// it has not. Bytes that arrived before the end can still be read. The errors of reads and writes contain the same error.
+    pub fn close_error(&self) -> Option<TransportError> {
+        self.shared.with(|connection| connection.close_error.clone())
+    }
+
     /// A handle for [`stats`](Self::stats) and [`info`](Self::info) that stays valid when the stream is moved or dropped.
     pub fn monitor(&self) -> Monitor {
         Monitor(self.shared.clone())
@@ -250,47 +261,69 @@ impl Stream {
         if bufs.iter().all(|buf| buf.is_empty()) {
             return Poll::Ready(Ok(0));
         }
-        let (written, cause) = self.poll_driving(cx, |connection, cx| connection.poll_write(cx, bufs));
+        let written = self.poll_driving(cx, |connection, cx| connection.poll_write(cx, bufs));
         written.map(|written| match written {
-            0 => Err(self.broken_pipe(cause)),
+            0 => Err(self.broken_pipe()),
             written => Ok(written),
         })
     }
 
     /// Polls. If that is pending and the owner drives the connection, drives it and polls again, because driving may have
-    /// brought what was missing. Also returns why the connection has ended, if it has.
+    /// brought what was missing.
     fn poll_driving<T>(
         &mut self,
         cx: &mut Context<'_>,
         mut poll: impl FnMut(&mut ConnectionState, &mut Context<'_>) -> Poll<T>,
-    ) -> (Poll<T>, Option<CloseCause>) {
-        let mut polled = self.shared.with(|connection| (poll(connection, cx), connection.close_cause));
-        if polled.0.is_pending()
+    ) -> Poll<T> {
+        let mut polled = self.shared.with(|connection| poll(connection, cx));
+        if polled.is_pending()
             && let Some(driver) = &mut self.owners_driver
         {
             driver.drive(cx);
-            polled = self.shared.with(|connection| (poll(connection, cx), connection.close_cause));
+            polled = self.shared.with(|connection| poll(connection, cx));
         }
         polled
     }
 
     /// What a reader gets at the end: end of file after the peer's disconnect and after our own shutdown.
-    fn end_of_file(&self, cause: Option<CloseCause>) -> io::Result<()> {
-        match cause {
-            None | Some(CloseCause::Closed(CloseReason::Peer | CloseReason::Local)) => Ok(()),
-            Some(cause) => Err(cause.io_error(&self.info(), io::ErrorKind::ConnectionReset)),
+    fn end_of_file(&self) -> io::Result<()> {
+        match self.close_error() {
+            None | Some(TransportError::Lost(CloseReason::Peer | CloseReason::Local)) => Ok(()),
+            Some(error) => Err(io_error(error, io::ErrorKind::ConnectionReset)),
         }
     }
 
     /// What a writer gets after the end.
-    fn broken_pipe(&self, cause: Option<CloseCause>) -> io::Error {
-        match cause {
-            None | Some(CloseCause::Closed(CloseReason::Local)) => {
+    fn broken_pipe(&self) -> io::Error {
+        match self.close_error() {
+            None | Some(TransportError::Lost(CloseReason::Local)) => {
                 io::Error::new(io::ErrorKind::BrokenPipe, TransportError::Closed)
             }
-            Some(cause) => cause.io_error(&self.info(), io::ErrorKind::BrokenPipe),
+            Some(error) => io_error(error, io::ErrorKind::BrokenPipe),
         }
     }
+}
+
+/// Why a connection has ended, as the error of a read or a write. `peer_gone`: the kind to use when the peer disconnected.
+fn io_error(error: TransportError, peer_gone: io::ErrorKind) -> io::Error {
+    let kind = match &error {
+        TransportError::Refused { .. }
+        | TransportError::Rejected { .. }
+        | TransportError::Unreachable { .. }
+        | TransportError::ClosedInHandshake { .. } => io::ErrorKind::NotConnected,
+        TransportError::Protocol(_) => io::ErrorKind::InvalidData,
+        TransportError::Lost(CloseReason::Peer) => peer_gone,
+        TransportError::Lost(
+            CloseReason::HandshakeTimeout { .. }
+            | CloseReason::IdleTimeout { .. }
+            | CloseReason::StallTimeout { .. }
+            | CloseReason::KeepaliveTimeout { .. }
+            | CloseReason::LocalUnfinished { .. }
+            | CloseReason::Failed(FailureStatus::RetryExceeded),
+        ) => io::ErrorKind::TimedOut,
+        _ => io::ErrorKind::ConnectionReset,
+    };
+    io::Error::new(kind, error)
 }
 
 impl AsyncRead for Stream {
@@ -298,11 +331,11 @@ impl AsyncRead for Stream {
     /// returned after everything that arrived has been read.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let (more, cause) = match &mut this.owners_driver {
+        let more = match &mut this.owners_driver {
             Some(driver) => driver.poll_read(cx, buf),
-            None => this.shared.with(|connection| (connection.poll_read(cx, buf), connection.close_cause)),
+            None => this.shared.with(|connection| connection.poll_read(cx, buf)),
         };
-        more.map(|more| if more { Ok(()) } else { this.end_of_file(cause) })
+        more.map(|more| if more { Ok(()) } else { this.end_of_file() })
     }
 }
 
@@ -338,11 +371,11 @@ impl AsyncWrite for Stream {
     /// acknowledged. If the peer had left before this call, that is an error only if bytes never left this side.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let (ended, _) = this.poll_driving(cx, ConnectionState::poll_shutdown);
-        ended.map(|(cause, lost)| match cause {
-            CloseCause::Closed(CloseReason::Local) => Ok(()),
-            CloseCause::Closed(CloseReason::Peer) if lost == 0 => Ok(()),
-            cause => Err(cause.io_error(&this.info(), io::ErrorKind::BrokenPipe)),
+        let ended = this.poll_driving(cx, ConnectionState::poll_shutdown);
+        ended.map(|(error, lost)| match error {
+            TransportError::Lost(CloseReason::Local) => Ok(()),
+            TransportError::Lost(CloseReason::Peer) if lost == 0 => Ok(()),
+            error => Err(io_error(error, io::ErrorKind::BrokenPipe)),
         })
     }
 }

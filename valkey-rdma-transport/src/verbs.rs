@@ -7,14 +7,13 @@
 //! |---|---|
 //! | `sys` | loads the libraries; one thin wrapper for each C function; `sys::convert` converts numbers, unions and addresses |
 //! | `sysfs` | the devices, ports and addresses that the kernel lists |
-//! | `device_removal` | closes a device that was removed |
-//! | `event_channel` | where events of the connection manager arrive |
+//! | `event_channel` | where events of the connection manager arrive; closes a device that was removed |
 //! | `cm` | connection-manager identifiers |
-//! | `pd`, `mr` | the protection domain; memory between guard pages, and its registration |
-//! | `cq`, `shared_cq`, `cq_handle` | a completion queue with its channel; one shared by connections; either of the two |
+//! | `mr` | memory between guard pages, its registration, and the protection domain |
+//! | `cq`, `shared_cq` | a completion queue with its channel; one shared by connections, and the choice of either |
 //! | `qp` | the queue pair, where work requests are posted |
 //! | `async_events` | errors and port changes that a device reports outside of any completion |
-//! | `connection`, `listener` | the device contract, built from these |
+//! | `contract` | connections and listeners: the device contract, built from these |
 //!
 //! Each connection owns its objects and one thread at a time uses them, because `&mut` access to the connection is needed
 //! for that. The `unsafe impl Send` of the owner types rest on this. Two things are shared between connections. The
@@ -34,14 +33,10 @@ use crate::error::TransportError;
 
 mod async_events;
 mod cm;
-mod connection;
+mod contract;
 mod cq;
-mod cq_handle;
-mod device_removal;
 mod event_channel;
-mod listener;
 mod mr;
-mod pd;
 mod qp;
 mod shared_cq;
 mod sys;
@@ -57,7 +52,7 @@ pub(crate) async fn open(
     sys::load()?;
     let with_diagnosis = |error| with_diagnosis(error, options);
     let id = cm::CmId::resolve(peer, options).await.map_err(with_diagnosis)?;
-    Ok(Box::new(connection::VerbsConnection::new(id, options)?))
+    Ok(Box::new(contract::VerbsConnection::new(id, options)?))
 }
 
 /// Listens for connect requests on `addr`. Needs the tokio runtime around it.
@@ -67,7 +62,7 @@ pub(crate) fn listen(
 ) -> Result<Box<dyn DeviceListener>, TransportError> {
     sys::load()?;
     let listener =
-        listener::VerbsListener::bind(addr, options).map_err(|error| with_diagnosis(error, options))?;
+        contract::VerbsListener::bind(addr, options).map_err(|error| with_diagnosis(error, options))?;
     Ok(Box::new(listener))
 }
 
@@ -117,7 +112,7 @@ fn is_vague(error: &TransportError) -> bool {
 
 /// Turns an OS error into the [`TransportError`] of the `call` that failed.
 fn failed(call: &'static str) -> impl FnOnce(io::Error) -> TransportError {
-    move |source| TransportError::of_call(call, source, sys::descriptor_limit)
+    move |source| TransportError::of_call(call, source)
 }
 
 /// Reports a teardown that failed: `Drop` cannot return it.
@@ -134,7 +129,7 @@ mod tests {
     #[test]
     fn a_shortage_of_descriptors_names_the_limit_and_the_remedy() {
         let error = failed("rdma_create_event_channel")(io::Error::from_raw_os_error(libc::EMFILE));
-        let limit = sys::descriptor_limit().expect("a limit").to_string();
+        let limit = crate::error::descriptor_limit().expect("a limit").to_string();
         let text = error.to_string();
         assert!(matches!(error, TransportError::Descriptors { .. }), "{error:?}");
         for part in ["rdma_create_event_channel", &limit, "ulimit -n"] {
@@ -156,7 +151,11 @@ mod tests {
     #[test]
     fn what_no_device_would_change_is_not_blamed_on_the_devices() {
         let addr = SocketAddr::from(([192, 0, 2, 1], 6379));
-        let listen = |source| TransportError::Listen { addr, device: crate::DeviceKind::Verbs, source };
+        let listen = |source: io::Error| TransportError::Listen {
+            addr,
+            device: crate::DeviceKind::Verbs,
+            source: source.into(),
+        };
         for (source, vague) in [
             (io::Error::from_raw_os_error(libc::EADDRNOTAVAIL), true),
             (io::Error::from_raw_os_error(libc::ENODEV), true),

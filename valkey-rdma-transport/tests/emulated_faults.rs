@@ -5,10 +5,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_proto::work::FailureStatus;
+use valkey_rdma_transport::device::{self, DeviceConnection, DeviceLayer, DeviceOptions};
 use valkey_rdma_transport::emulated::{Device, Link};
 use valkey_rdma_transport::{CloseReason, Config, DeviceKind, Listener, Stream, TransportError};
 
@@ -72,6 +75,60 @@ fn lost(error: &io::Error) -> CloseReason {
         Some(TransportError::Lost(reason)) => *reason,
         other => panic!("not lost: {other:?}"),
     }
+}
+
+/// A device whose completion queue can no longer be armed once it is `broken`.
+struct Unarmable {
+    below: Box<dyn DeviceConnection>,
+    broken: Arc<AtomicBool>,
+}
+
+impl DeviceLayer for Unarmable {
+    fn below(&self) -> &dyn DeviceConnection {
+        &*self.below
+    }
+
+    fn below_mut(&mut self) -> &mut dyn DeviceConnection {
+        &mut *self.below
+    }
+
+    fn arm(&mut self) -> Result<(), TransportError> {
+        if self.broken.load(Ordering::SeqCst) {
+            let source = io::Error::from_raw_os_error(5).into();
+            return Err(TransportError::Device { call: "ibv_req_notify_cq", source });
+        }
+        self.below.arm()
+    }
+}
+
+#[tokio::test]
+async fn the_application_gets_the_error_of_the_device_with_its_source() {
+    let mut listener = Listener::bind(DeviceKind::Emulated, ANY, &Config::default()).await.expect("listens");
+    let options = DeviceOptions::default();
+    let below = device::open(DeviceKind::Emulated, listener.local_addr(), &options).await.expect("opens");
+    let broken = Arc::new(AtomicBool::new(false));
+    let layer = Unarmable { below, broken: Arc::clone(&broken) };
+    let config = Config::default();
+    let connecting = Stream::connect_over(Box::new(layer), &config);
+    let (client, server) = tokio::join!(connecting, listener.accept());
+    let (mut client, mut server) = (client.expect("connects"), server.expect("accepts"));
+    assert!(client.close_error().is_none());
+    broken.store(true, Ordering::SeqCst);
+    server.write_all(b"x").await.expect("writes");
+    assert_eq!(client.read_u8().await.expect("what has arrived"), b'x');
+
+    let read = end(&mut client).await;
+    let written = client.write_all(b"y").await.expect_err("it has ended");
+    for error in [read, written] {
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        let typed = error.get_ref().and_then(|error| error.downcast_ref());
+        let Some(TransportError::Device { call: "ibv_req_notify_cq", source }) = typed else {
+            panic!("{error:?}")
+        };
+        assert_eq!(source.raw_os_error(), Some(5));
+    }
+    let error = client.close_error();
+    assert!(matches!(error, Some(TransportError::Device { call: "ibv_req_notify_cq", .. })), "{error:?}");
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@
 //! connection: the shape of an application.
 
 mod background;
-mod caller;
 mod commands;
 mod connections;
 mod dial;
@@ -43,8 +42,3 @@ pub(crate) use {
     dial::dial,
     open::{Opening, open_all},
 };
-
-/// Locks what no panic can leave half changed.
-pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::generator::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// A time without any connection, since the start of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

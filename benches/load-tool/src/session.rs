@@ -194,7 +194,7 @@ impl Session {
         };
         let client = dial_client(self.fleet.target()).await.map_err(|error| failed(error_chain(&error)))?;
         let load = Command::new("FUNCTION").arg("LOAD").arg("REPLACE").arg(library);
-        let loading = client.execute(load);
+        let loading = client.command(load);
         match self.plan.reply_timeout() {
             None => loading.await,
             Some(limit) => tokio::time::timeout(limit, loading)

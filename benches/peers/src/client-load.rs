@@ -102,7 +102,7 @@ impl Connection {
     async fn set(&mut self, value: &[u8]) -> Result<(), Box<dyn Error + Send + Sync>> {
         match self {
             Self::ValkeyRdma(client) => {
-                let reply = client.execute(Command::new("SET").arg(KEY).arg(value)).await?;
+                let reply = client.command(Command::new("SET").arg(KEY).arg(value)).await?;
                 assert_eq!(reply.as_bytes(), Some(&b"OK"[..]));
             }
             Self::RedisRs(connection) => {
@@ -116,7 +116,7 @@ impl Connection {
     async fn get(&mut self, expected: &[u8]) -> Result<(), Box<dyn Error + Send + Sync>> {
         match self {
             Self::ValkeyRdma(client) => {
-                let reply = client.execute(Command::new("GET").arg(KEY)).await?;
+                let reply = client.command(Command::new("GET").arg(KEY)).await?;
                 assert_eq!(reply.as_bytes(), Some(expected));
             }
             Self::RedisRs(connection) => {

@@ -1,34 +1,37 @@
-//! [`ClusterClient`]: the handle that tasks share.
+//! [`Cluster`]: a client's view of its cluster, and its way to send commands there.
 
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
-use valkey_rdma_resp::{FromValue, Value};
+use valkey_rdma_resp::Value;
 
-use super::config::ClusterConfig;
-use super::core::{Core, Place};
-use super::node::Node;
+use super::call::Target;
+use super::core::Core;
 use super::route::{Routed, route, slot_of};
-use super::tries::{Target, Tries};
+use crate::command::Command;
 use crate::command::table::{Access, Description, find, only_key};
-use crate::command::{Command, IntoCommand};
+use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
-use crate::into_endpoint::IntoEndpoints;
+use crate::events::ConnectionEvents;
 use crate::link::Deadline;
-use crate::server::{FailedAttempt, Server};
+use crate::server::Server;
+use crate::stats::ConnectionInfo;
 
-/// A client of a cluster, shared by any number of tasks. Cloning is cheap; every clone is the same client.
+/// The cluster that a client talks to: [`Client::cluster`](crate::Client::cluster). It keeps the client open, as a clone of it does.
 ///
 /// ```no_run
-/// use valkey_rdma_client::ClusterClient;
+/// use valkey_rdma_client::Client;
 ///
 /// # async fn example() -> Result<(), valkey_rdma_client::Error> {
-/// let cluster = ClusterClient::connect(["rdma://10.0.0.1:6379", "rdma://10.0.0.2:6379"]).await?;
-/// cluster.command(["SET", "greeting", "hello"]).await?;
-/// let values = cluster.command(["MGET", "greeting", "another"]).await?; // from two nodes
-/// println!("{}", cluster.status());
+/// let client = Client::connect("rdma+cluster://10.0.0.1,10.0.0.2").await?;
+/// client.command(["SET", "greeting", "hello"]).await?;
+/// let values = client.command(["MGET", "greeting", "another"]).await?; // from two nodes
+/// if let Some(cluster) = client.cluster() {
+///     println!("{}", cluster.status());
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -40,85 +43,45 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Connects to a cluster with the default [`ClusterConfig`]. The servers given are asked for the nodes of the
-    /// cluster; one that answers is enough, and none of them is special afterwards. All must have the same scheme, login
-    /// and options, which the other nodes get too.
-    ///
-    /// # Errors
-    /// [`Error::Endpoint`] if a URL is invalid. [`Error::Cluster`] if no server answers, or the answer does not describe a
-    /// cluster. With one server only, its own error. A cluster whose slots have no nodes yet is one: its commands wait.
-    ///
-    /// # Cancel safety
-    /// Dropping the future abandons the attempt and closes what was opened.
-    pub async fn connect(seeds: impl IntoEndpoints) -> Result<Self, Error> {
-        Self::connect_with(seeds, &ClusterConfig::default()).await
+    /// Connects to the cluster of an endpoint. Must run inside a runtime.
+    pub(crate) async fn connect(endpoint: Endpoint, config: &Config) -> Result<Self, Error> {
+        Ok(Self { core: Arc::new(Core::connect(endpoint, config).await?) })
     }
 
-    /// Connects as [`connect`](Self::connect) does, with the given [`ClusterConfig`].
-    ///
-    /// # Errors
-    /// Same errors as [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    /// Same as [`connect`](Self::connect).
-    pub async fn connect_with(seeds: impl IntoEndpoints, config: &ClusterConfig) -> Result<Self, Error> {
-        Ok(Self { core: Arc::new(Core::connect(seeds.into_endpoints()?, config).await?) })
+    /// What the client was given.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.core.endpoint
     }
 
-    /// Checks the servers to start from, as [`connect`](Self::connect) does before it connects.
-    ///
-    /// # Errors
-    /// [`Error::Endpoint`] if one is invalid. [`Error::Cluster`] if there are none, or they differ in more than their address.
-    pub fn check(seeds: &[Endpoint]) -> Result<(), Error> {
-        super::core::check(seeds).map(drop)
+    /// The nodes that are connected.
+    pub(crate) fn servers(&self) -> Vec<Server> {
+        self.core.topology.every_node().into_iter().filter_map(|node| node.live()).collect()
     }
 
-    /// Sends a command and returns its reply.
-    ///
-    /// # Errors
-    /// Same errors as [`Client::command`]. [`Error::Cluster`] if the keys belong to different slots or no node serves
-    /// them.
-    ///
-    /// # Cancel safety
-    /// Dropping the future discards the reply. The command may or may not run.
-    pub async fn command(&self, command: impl IntoCommand) -> Result<Value, Error> {
-        self.execute(command.into_command()).await
+    /// Describes a connection to some node.
+    pub(crate) fn info(&self) -> Arc<ConnectionInfo> {
+        let servers = self.servers();
+        let some = servers.iter().find(|server| server.is_connected()).or(servers.first());
+        let plain = || ConnectionInfo::plain(self.endpoint().transport(), self.endpoint().protocol());
+        some.map_or_else(|| Arc::new(plain()), Server::info)
     }
 
-    /// Sends a command and converts its reply, as [`Client::query`] does.
-    ///
-    /// # Errors
-    /// Same errors as [`command`](Self::command), and [`Error::Unexpected`] if the reply does not convert.
-    ///
-    /// # Cancel safety
-    /// Same as [`command`](Self::command).
-    pub async fn query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
-        let command = command.into_command();
-        let name = command.kept_name();
-        Ok(name.convert(self.execute(command).await?)?)
-    }
-
-    /// Does what [`command`](Self::command) does: the method that [`Execute`](crate::Execute) has too.
-    ///
-    /// # Errors
-    /// Same errors as [`command`](Self::command).
-    ///
-    /// # Cancel safety
-    /// Same as [`command`](Self::command).
-    pub async fn execute(&self, mut command: Command) -> Result<Value, Error> {
+    /// Sends a command to the node of its keys, or to the nodes that its description names, and returns its reply.
+    pub(crate) async fn execute(&self, mut command: Command) -> Result<Value, Error> {
         if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
         }
-        // The way of nearly all commands. Everything else is boxed: the smaller this future is, the less it costs to await it.
+        // Nearly all commands have one key. For all others, a boxed future finds the nodes. Its type is not seen from outside: the compiler
+        // follows only so many futures within each other.
         match only_key(&command).map(|(key, access)| (slot_of(key), access)) {
             Some((slot, access)) => {
                 if access == Access::Read {
                     command.set_idempotent();
                 }
-                let limit = self.core.config.node.limit(&command);
-                self.to_slot(command, slot, access, limit).await
+                let limit = self.core.config.limit(&command);
+                self.core.send_to_slot(command, slot, access, limit).await
             }
-            None => Box::pin(self.execute_found(command)).await,
+            None => self.execute_found(command).boxed().await,
         }
     }
 
@@ -135,41 +98,18 @@ impl Cluster {
         super::ClusterStatus::of(&self.core)
     }
 
-    /// What happens from now on to the connections that tasks share, node by node: connected, over TCP instead of RDMA, lost,
-    /// not restored, closed. Also that other nodes are primaries. The first events describe the connections that are up.
-    ///
-    /// ```no_run
-    /// # async fn example(cluster: valkey_rdma_client::ClusterClient) {
-    /// let mut events = cluster.events();
-    /// tokio::spawn(async move {
-    ///     while let Some(event) = events.next().await {
-    ///         println!("{event}"); // 10.0.0.2:6379: connection 0 lost: the peer closed it
-    ///     }
-    /// });
-    /// # }
-    /// ```
-    ///
-    /// Keeping the events does not keep the client open.
-    #[must_use]
-    pub fn events(&self) -> super::ClusterEvents {
-        let topology = &self.core.topology;
-        topology.events().listen(|| {
-            let nodes = topology.every_node().into_iter();
-            nodes.filter_map(|node| Some((node.address().clone(), node.live()?))).collect()
-        })
+    pub(crate) fn events(&self) -> ConnectionEvents {
+        let up = || self.servers().iter().flat_map(Server::up).collect::<Vec<_>>();
+        self.core.topology.events().listen(up)
     }
 
     /// True once the client was closed, or the runtime that connected it has shut down.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.core.is_closed()
     }
 
     /// Closes the connections to all nodes, each as [`Client::close`] does, at the same time.
-    ///
-    /// # Cancel safety
-    /// Once polled, dropping the future does not stop the closing.
-    pub async fn close(&self) {
+    pub(crate) async fn close(&self) {
         self.core.close();
         let clients = self.core.topology.every_node().into_iter().filter_map(|node| node.close());
         let clients: Vec<_> = clients.collect();
@@ -184,74 +124,17 @@ impl Cluster {
         if description.access == Access::Read {
             command.set_idempotent();
         }
-        let limit = self.core.config.node.limit(&command);
+        let limit = self.core.config.limit(&command);
         match route(&command, description)? {
-            Routed::Slot(slot) => self.to_slot(command, slot, description.access, limit).await,
+            Routed::Slot(slot) => self.core.send_to_slot(command, slot, description.access, limit).await,
             Routed::Any => {
                 let deadline = limit.and_then(Deadline::after);
-                self.with_tries(Box::new(command), Target::Any, deadline).await
+                self.core.send_to(Target::Any, Box::new(command), deadline).await
             }
             Routed::Split => self.execute_split(command, description).await,
             Routed::AllPrimaries(response) => self.fan_out(command, self.all_primaries(), response).await,
             Routed::AllNodes(response) => self.fan_out(command, self.all_nodes(), response).await,
         }
-    }
-
-    /// Sends a command until a node answers it.
-    pub(super) async fn with_tries(
-        &self,
-        command: Box<Command>,
-        target: Target,
-        deadline: Option<Deadline>,
-    ) -> Result<Value, Error> {
-        let tries = Tries::new(&self.core, target, deadline, command.name());
-        self.go_on(command, tries).await
-    }
-
-    /// Sends a command until a node answers it, after what `tries` knows.
-    pub(super) async fn go_on(&self, command: Box<Command>, mut tries: Tries<'_>) -> Result<Value, Error> {
-        self.answered(command, &mut tries).await.map(|(_, reply)| reply)
-    }
-
-    /// As [`go_on`](Self::go_on), with the node that has answered.
-    pub(super) async fn answered(
-        &self,
-        mut command: Box<Command>,
-        tries: &mut Tries<'_>,
-    ) -> Result<(Arc<Node>, Value), Error> {
-        let repeatable = command.is_idempotent();
-        let deadline = tries.deadline();
-        let overtakes = command.overtakes();
-        if overtakes {
-            tries.go_apart();
-        }
-        loop {
-            let place = tries.next().await?;
-            let attempted = match overtakes {
-                false => place.attempt(*command, deadline).await,
-                true => self.overtake(&place, command).await,
-            };
-            match attempted {
-                Ok(value) => return Ok((place.node, value)),
-                Err(FailedAttempt { error, command: Some(back) }) => {
-                    command = back;
-                    tries.failed(&place, error, repeatable).await?;
-                }
-                Err(FailedAttempt { error, command: None }) => {
-                    self.core.note_failure(&place, &error);
-                    return Err(tries.give_up(error));
-                }
-            }
-        }
-    }
-}
-
-impl Cluster {
-    /// Sends a command that must not wait behind others on a connection of its own.
-    async fn overtake(&self, place: &Place, command: Box<Command>) -> Result<Value, FailedAttempt> {
-        let limited = place.client.limited(Command::clone(&command));
-        let answer = async { self.core.checkout(place).await?.execute(limited).await };
-        answer.await.map_err(|error| FailedAttempt { error, command: Some(command) })
     }
 }
 

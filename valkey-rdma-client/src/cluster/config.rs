@@ -1,4 +1,4 @@
-//! [`ClusterConfig`]: how a cluster client behaves.
+//! [`ClusterConfig`]: how the client of a cluster behaves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,24 +8,9 @@ use super::address::{AddressMap, MappedAddress, NodeAddress};
 use super::replicas::ReadFrom;
 use crate::config::Config;
 
-/// Settings of a [`ClusterClient`](crate::ClusterClient). [`ClusterConfig::default`] works unedited.
-///
-/// ```no_run
-/// use std::time::Duration;
-/// use valkey_rdma_client::cluster::{ClusterClient, ClusterConfig, ReadFrom};
-/// use valkey_rdma_client::Config;
-///
-/// # async fn example() -> Result<(), valkey_rdma_client::Error> {
-/// let node = Config::default().command_timeout(Duration::from_secs(2)).name("web");
-/// let config = ClusterConfig::default().node(node).read_from(ReadFrom::PreferReplica);
-/// let seeds = ["rdma://10.0.0.1", "rdma://10.0.0.2"];
-/// let cluster = ClusterClient::connect_with(seeds, &config).await?;
-/// # Ok(())
-/// # }
-/// ```
+/// What a client of a cluster does beyond one of a single server.
 #[derive(Clone)]
-pub struct ClusterConfig {
-    pub(crate) node: Config,
+pub(crate) struct ClusterConfig {
     pub(crate) read_from: ReadFrom,
     pub(crate) address_map: Option<AddressMap>,
     pub(crate) refresh_interval: Option<Duration>,
@@ -37,7 +22,6 @@ pub struct ClusterConfig {
 impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
-            node: Config::default(),
             read_from: ReadFrom::Primary,
             address_map: None,
             refresh_interval: Some(Duration::from_secs(60)),
@@ -48,22 +32,12 @@ impl Default for ClusterConfig {
     }
 }
 
-impl ClusterConfig {
-    /// Settings for the connections to each node, and for commands: time limits, name, number of connections. A node's
-    /// connections are made when the first command needs them. [`Config::offline_timeout`] limits how long a command
-    /// waits for a shard without a reachable primary, [`Config::retries`] how often a command is sent again after lost
-    /// connections, and [`Config::reconnect`] sets the waits between attempts to connect to a node; with `None`, which disables it
-    /// elsewhere, they are the default ones: a cluster client always connects again.
-    #[must_use]
-    pub fn node(mut self, config: Config) -> Self {
-        self.node = config;
-        self
-    }
-
+/// Settings of clients of clusters. Other clients ignore them.
+impl Config {
     /// Which nodes answer commands that only read. Default [`ReadFrom::Primary`].
     #[must_use]
     pub fn read_from(mut self, strategy: ReadFrom) -> Self {
-        self.read_from = strategy;
+        self.cluster.read_from = strategy;
         self
     }
 
@@ -72,9 +46,10 @@ impl ClusterConfig {
     /// connect to a node.
     ///
     /// ```
-    /// use valkey_rdma_client::cluster::{ClusterConfig, MappedAddress, NodeAddress};
+    /// use valkey_rdma_client::Config;
+    /// use valkey_rdma_client::cluster::{MappedAddress, NodeAddress};
     ///
-    /// let config = ClusterConfig::default().address_map(|announced| {
+    /// let config = Config::default().address_map(|announced| {
     ///     // The cluster talks over 10.1.*, and its RDMA adapters are on 10.2.*.
     ///     let host = announced.host.strip_prefix("10.1.")?;
     ///     Some(MappedAddress::At(NodeAddress::new(format!("10.2.{host}"), announced.port)))
@@ -85,7 +60,7 @@ impl ClusterConfig {
         mut self,
         map: impl Fn(&NodeAddress) -> Option<MappedAddress> + Send + Sync + 'static,
     ) -> Self {
-        self.address_map = Some(Arc::new(map));
+        self.cluster.address_map = Some(Arc::new(map));
         self
     }
 
@@ -93,7 +68,7 @@ impl ClusterConfig {
     /// only after failures and redirections. Shorter finds new replicas earlier; longer spares the cluster.
     #[must_use]
     pub fn refresh_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
-        self.refresh_interval = interval.into();
+        self.cluster.refresh_interval = interval.into();
         self
     }
 
@@ -101,7 +76,7 @@ impl ClusterConfig {
     /// as readings bring nothing new. Shorter finds a new primary earlier; longer spares a cluster with many clients.
     #[must_use]
     pub fn min_refresh_interval(mut self, interval: Duration) -> Self {
-        self.min_refresh_interval = interval;
+        self.cluster.min_refresh_interval = interval;
         self
     }
 
@@ -109,20 +84,20 @@ impl ClusterConfig {
     /// [`ClusterError::Redirected`](crate::ClusterError::Redirected). Default 16.
     #[must_use]
     pub fn max_redirects(mut self, times: u32) -> Self {
-        self.max_redirects = times;
+        self.cluster.max_redirects = times;
         self
     }
 
     /// How long a node may leave commands unanswered before the slot map is read again, from other nodes. Default 1 s; `None`:
     /// no limit. If a primary has lost its slots to another, its connection ends: commands that may run twice go to the new
     /// primary, and the others fail with [`Fate::MayHaveRun`](crate::Fate::MayHaveRun). If it has kept them, they wait on.
-    /// Calls on connections of their own ([`dedicated`](crate::ClusterClient::dedicated), large values, WATCH, commands that block) to such a primary
+    /// Calls on connections of their own ([`dedicated`](crate::cluster::Cluster::dedicated), large values, WATCH, commands that block) to such a primary
     /// end too, once it has also left a PING without an answer for as long: what it owes may be a large value that takes its time.
     /// New reads pass a silent replica over; those that were sent to it go elsewhere once the map leaves it out.
     /// Shorter finds the new primary of a frozen node earlier; longer asks less often while a node runs long commands.
     #[must_use]
     pub fn silence_limit(mut self, limit: impl Into<Option<Duration>>) -> Self {
-        self.silence_limit = limit.into();
+        self.cluster.silence_limit = limit.into();
         self
     }
 }
@@ -130,7 +105,6 @@ impl ClusterConfig {
 impl fmt::Debug for ClusterConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterConfig")
-            .field("node", &self.node)
             .field("read_from", &self.read_from)
             .field("address_map", &self.address_map.is_some())
             .field("refresh_interval", &self.refresh_interval)

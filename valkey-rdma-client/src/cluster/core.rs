@@ -12,26 +12,25 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 use valkey_rdma_resp::Value;
 
-use super::address::NodeAddress;
-use super::config::ClusterConfig;
+use super::address::{NodeAddress, PortRules};
 use super::counters::ClusterCounters;
 use super::discovery::ask;
-use super::events::NodeEventHub;
 use super::learned::Learned;
 use super::node::{DialSettings, Node};
-use super::ports::PortRules;
 use super::refresh::{RefreshRequest, RefreshTask, request_refresh};
 use super::silence::SilenceWatch;
 use super::slot_map::SlotMap;
 use super::topology::Topology;
-use crate::command::Command;
 use crate::command::table::Access;
+use crate::command::{Command, Commands};
+use crate::config::Config;
 use crate::dedicated::Dedicated;
 use crate::endpoint::{Endpoint, RdmaPort};
-use crate::error::{ClusterError, Error, LostCause, LostConnection};
-use crate::link::Deadline;
+use crate::error::{Error, LostCause, LostConnection};
+use crate::events::EventHub;
+use crate::link::{Deadline, Failed};
 use crate::runtime::Runtime;
-use crate::server::{FailedAttempt, Server};
+use crate::server::Server;
 
 /// A connection to try a command on.
 #[derive(Clone)]
@@ -43,22 +42,22 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Sends a command on the shared connection.
-    pub(super) async fn attempt(
-        &self,
-        command: Command,
-        deadline: Option<Deadline>,
-    ) -> Result<Value, FailedAttempt> {
+    /// Sends a command on the shared connection, right behind ASKING if it must follow that.
+    pub(super) async fn send(&self, command: Command, deadline: Option<Deadline>) -> Result<Value, Failed> {
         if !self.asking {
-            return self.client.attempt(command, deadline).await;
+            return self.client.send(Commands::One(command), deadline).await.last();
         }
-        let asked = self.client.attempt_asking(&command, deadline).await;
-        asked.map_err(|error| FailedAttempt { error, command: Some(Box::new(command)) })
+        // A server that refuses ASKING refuses the command too.
+        let both = [&Command::new("ASKING"), &command].into_iter().collect();
+        let asked = self.client.send(Commands::Many(both), deadline).await.last();
+        asked.map_err(|failed| Failed { command: Some(Box::new(command)), ..failed })
     }
 }
 
 pub(super) struct Core {
-    pub(super) config: ClusterConfig,
+    /// The nodes to start from, and the settings that all nodes get.
+    pub(super) endpoint: Endpoint,
+    pub(super) config: Config,
     pub(super) topology: Arc<Topology>,
     pub(super) counters: Arc<Mutex<ClusterCounters>>,
     /// Descriptions that servers gave, by name; `None` if they know no such command either.
@@ -70,17 +69,18 @@ pub(super) struct Core {
 
 impl Core {
     /// Asks the seeds for the map. Must run inside a runtime.
-    pub(super) async fn connect(seeds: Vec<Endpoint>, config: &ClusterConfig) -> Result<Self, Error> {
-        let (template, runtime) = (check(&seeds)?, Runtime::here());
-        let mut node_config = config.node.clone();
+    pub(super) async fn connect(endpoint: Endpoint, config: &Config) -> Result<Self, Error> {
+        let (seeds, runtime) = (endpoint.seeds(), Runtime::here());
+        let template = seeds[0].clone();
+        let mut node_config = config.clone();
         // Each node replaces its own connections.
         node_config.reconnect = None;
-        node_config.read_replicas = config.read_from.uses_replicas();
+        node_config.read_replicas = config.cluster.read_from.uses_replicas();
         let settings = Arc::new(DialSettings {
-            rules: PortRules { template: template.clone(), map: config.address_map.clone() },
+            rules: PortRules { template: template.clone(), map: config.cluster.address_map.clone() },
             config: node_config,
-            backoff: config.node.reconnect.unwrap_or_default(),
-            events: NodeEventHub::new(),
+            backoff: config.reconnect.unwrap_or_default(),
+            events: EventHub::new(),
             has_told: AtomicBool::new(false),
             server_is_back: watch::Sender::default(),
             runtime: runtime.clone(),
@@ -92,29 +92,30 @@ impl Core {
         });
         let seeds: Vec<_> = seeds.collect();
         let (departed, departures) = mpsc::unbounded_channel();
-        let departed = config.silence_limit.map(|_| departed);
+        let departed = config.cluster.silence_limit.map(|_| departed);
         let topology = Arc::new(Topology::new(settings, seeds.clone(), departed));
         let counters = Arc::<Mutex<ClusterCounters>>::default();
-        let (limit, zones) = (template.timeout(), config.read_from.uses_zones());
+        let (limit, zones) = (template.timeout(), config.cluster.read_from.uses_zones());
         topology.install(ask(&seeds, limit, zones).await?);
         let (refresh, requests) = mpsc::channel(MOST_REQUESTS);
         let task = RefreshTask {
             topology: Arc::downgrade(&topology),
             counters: counters.clone(),
             requests,
-            period: config.refresh_interval,
-            shortest: config.min_refresh_interval,
+            period: config.cluster.refresh_interval,
+            shortest: config.cluster.min_refresh_interval,
             limit,
             zones,
         };
         runtime.spawn(task.run());
-        if let Some(limit) = config.silence_limit {
+        if let Some(limit) = config.cluster.silence_limit {
             let (topology, refresh) = (Arc::downgrade(&topology), refresh.downgrade());
             let counters = counters.clone();
             let watch = SilenceWatch { topology, counters, refresh, departed: departures, limit };
             runtime.spawn(watch.run());
         }
         Ok(Self {
+            endpoint,
             config: config.clone(),
             topology,
             counters,
@@ -142,7 +143,7 @@ impl Core {
 
     /// Asks for a new map again and again, for as long as a command waits: the task that reads it limits how often.
     pub(super) async fn request_refreshes(&self) -> Infallible {
-        let interval = self.config.min_refresh_interval.max(SHORTEST_WAIT);
+        let interval = self.config.cluster.min_refresh_interval.max(SHORTEST_WAIT);
         loop {
             sleep(interval).await;
             self.request_refresh();
@@ -152,7 +153,7 @@ impl Core {
     /// A connection of its own to a place, after ASKING where that must precede a command. This, and the calls of the connection, leave a frozen
     /// node that was replaced.
     pub(super) async fn checkout(&self, place: &Place) -> Result<Dedicated, Error> {
-        match self.config.silence_limit {
+        match self.config.cluster.silence_limit {
             // The map need not know a node that ASK names: that it does not have it says nothing.
             Some(limit) if !place.asking => {
                 place.client.checkout_until_replaced(limit, self.replacement_of(&place.node)).await
@@ -225,7 +226,9 @@ impl Core {
     pub(super) fn choose<'a>(&self, map: &'a SlotMap, slot: u16, access: Access) -> Option<&'a Arc<Node>> {
         let shard = map.shard(slot)?;
         Some(match access {
-            Access::Read => self.config.read_from.choose(&shard.primary, &shard.replicas, &shard.turn),
+            Access::Read => {
+                self.config.cluster.read_from.choose(&shard.primary, &shard.replicas, &shard.turn)
+            }
             Access::Write | Access::Neither => &shard.primary,
         })
     }
@@ -288,24 +291,16 @@ impl Core {
 
     /// Refuses new connections.
     pub(super) fn close(&self) {
-        self.closed.send_replace(true);
-        self.topology.events().end();
+        if !self.closed.send_replace(true) {
+            self.topology.events().release();
+        }
     }
 }
 
-/// Checks the endpoints to start from. Returns the one whose settings all nodes get.
-pub(super) fn check(seeds: &[Endpoint]) -> Result<Endpoint, Error> {
-    let first = seeds.first().ok_or(ClusterError::NoSeeds)?;
-    for seed in seeds {
-        seed.check()?;
-        seed.check_direct()?;
-        let same = seed.clone().with_address(first.host(), first.port());
-        if same != *first {
-            let (first, other) = (first.to_string(), seed.to_string());
-            return Err(ClusterError::MixedSeeds { first, other }.into());
-        }
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.close();
     }
-    Ok(first.clone())
 }
 
 /// Stands for a node in errors about several.

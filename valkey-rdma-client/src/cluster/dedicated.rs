@@ -1,77 +1,41 @@
 //! Dedicated connections to one node; large values and blocking commands on the node of their key.
 
-use valkey_rdma_resp::{FromValue, ServerErrorKind, Value};
+use valkey_rdma_resp::{ServerErrorKind, Value};
 
 use super::address::NodeAddress;
+use super::call::{ClusterCall, Target};
 use super::client::Cluster;
-use super::fan_out::Targets;
+use super::core::Place;
 use super::route::{Route, Routed, UNKNOWN, no_route, route, slot_of};
-use super::tries::{Target, Tries};
+use super::several_nodes::Targets;
+use crate::command::Command;
 use crate::command::table::{Access, find, first_key};
-use crate::command::{Command, IntoCommand};
 use crate::dedicated::Dedicated;
 use crate::error::{ClusterError, Error};
 use crate::link::Deadline;
 use crate::streaming::{ValueReader, ValueWriter};
 
 impl Cluster {
-    /// Sends a blocking command on a dedicated connection to the node of its keys, as
-    /// [`Client::blocking_command`](crate::Client::blocking_command) does. If the slot moves while it blocks, the server
-    /// ends it with MOVED, and it is sent to the new node. If the key has moved before its slot (ASK), it is sent there too.
-    ///
-    /// ```no_run
-    /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
-    /// use valkey_rdma_client::cmd;
-    ///
-    /// let job: Option<(String, String)> = cluster.blocking_query(cmd!["BLPOP", "jobs", 0]).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Same errors as [`Client::blocking_command`](crate::Client::blocking_command), and [`Error::Cluster`] if its keys are
-    /// in different slots, or it has none: WAIT only makes sense on the connection that wrote.
-    ///
-    /// # Cancel safety
-    /// Same as [`Client::blocking_command`](crate::Client::blocking_command).
-    pub async fn blocking_command(&self, command: impl IntoCommand) -> Result<Value, Error> {
-        self.block(command.into_command()).await
-    }
-
-    /// Sends a blocking command as [`blocking_command`](Self::blocking_command) does, and converts its reply.
-    ///
-    /// # Errors
-    /// Same errors as [`blocking_command`](Self::blocking_command), and [`Error::Unexpected`] if the reply does not convert.
-    ///
-    /// # Cancel safety
-    /// Same as [`blocking_command`](Self::blocking_command).
-    pub async fn blocking_query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
-        let command = command.into_command();
-        let name = command.kept_name();
-        Ok(name.convert(self.block(command).await?)?)
-    }
-
+    /// Sends a blocking command on a dedicated connection to the node of its keys. If the slot moves while it blocks, the server ends it with
+    /// MOVED, and it is sent to the new node. If the key has moved before its slot (ASK), it is sent there too.
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
         let (target, repeatable) = self.target(&command)?;
         let deadline = command.limit().and_then(Deadline::after);
-        let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
-        loop {
-            let place = tries.next().await?;
-            let answer = async { self.core.checkout(&place).await?.execute(command.clone()).await };
-            match answer.await {
-                Ok(value) => return Ok(value),
-                Err(error) => tries.failed(&place, error, repeatable).await?,
-            }
-        }
+        let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
+        let attempt = |place| {
+            let command = command.clone();
+            async move { self.core.checkout(&place).await?.execute(command).await }
+        };
+        call.run(attempt).await
     }
 
     /// Opens a dedicated connection to the node that `route` names: one node, so neither [`Route::AllPrimaries`] nor
     /// [`Route::AllNodes`]. It stays with that node: what belongs to another fails there with the server's MOVED or ASK. Once the map names
     /// another primary in place of a frozen node, this and the calls of its connections end with
-    /// [`LostCause::Silent`](crate::LostCause::Silent): see [`ClusterConfig::silence_limit`](super::ClusterConfig::silence_limit).
+    /// [`LostCause::Silent`](crate::LostCause::Silent): see [`Config::silence_limit`](crate::Config::silence_limit).
     ///
     /// ```no_run
-    /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
+    /// # async fn example(cluster: valkey_rdma_client::cluster::Cluster) -> Result<(), valkey_rdma_client::Error> {
     /// use valkey_rdma_client::cluster::Route;
     ///
     /// let mut connection = cluster.dedicated(Route::Key("{user1}:name".into())).await?;
@@ -92,9 +56,9 @@ impl Cluster {
             let reason = "a dedicated connection has one node";
             return Err(ClusterError::NoRoute { command: "a connection".to_owned(), reason }.into());
         };
-        let deadline = self.core.config.node.command_timeout.and_then(Deadline::after);
-        let mut tries = Tries::new(&self.core, target, deadline, "a connection".to_owned());
-        let place = tries.next().await?;
+        let deadline = self.core.config.command_timeout.and_then(Deadline::after);
+        let mut call = ClusterCall::new(&self.core, target, deadline, "a connection");
+        let place = call.next().await?;
         let mut connection = self.core.checkout(&place).await?;
         connection.set_reusable(false);
         Ok(connection)
@@ -108,56 +72,23 @@ impl Cluster {
         map.shard(slot_of(key.as_ref())).map(|shard| shard.primary.address().clone())
     }
 
-    /// Reads a value into the caller's memory, as [`Client::get_into`](crate::Client::get_into) does.
-    ///
-    /// # Errors
-    /// Same errors as [`Client::get_into`](crate::Client::get_into), and [`Error::Cluster`].
-    ///
-    /// # Cancel safety
-    /// Same as [`Client::get_into`](crate::Client::get_into).
-    pub async fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        match self.stream_reply(Command::new("GET").arg(key.as_ref())).await? {
-            Some(reader) => reader.read_into(buffer).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
     /// Sends a command whose reply is one string to the node of its key, and returns a reader for the string, as
     /// [`Client::stream_reply`](crate::Client::stream_reply) does.
-    ///
-    /// # Errors
-    /// Same errors as [`Client::stream_reply`](crate::Client::stream_reply), and [`Error::Cluster`].
-    ///
-    /// # Cancel safety
-    /// Same as [`Client::stream_reply`](crate::Client::stream_reply).
-    pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
+    pub(crate) async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
         let (target, repeatable) = self.target(&command)?;
-        let limit = self.core.config.node.limit(&command);
+        let limit = self.core.config.limit(&command);
         let deadline = limit.and_then(Deadline::after);
-        let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
-        loop {
-            let place = tries.next().await?;
-            let begun =
-                async { self.core.checkout(&place).await?.stream_reply(command.clone(), limit).await };
-            match begun.await {
-                Ok(reader) => return Ok(reader),
-                Err(error) => tries.failed(&place, error, repeatable).await?,
-            }
-        }
+        let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
+        let attempt = |place| {
+            let command = command.clone();
+            async move { self.core.checkout(&place).await?.stream_reply(command, limit).await }
+        };
+        call.run(attempt).await
     }
 
     /// Sends a command whose last argument of `len` bytes is written piece by piece to the node of its key, as
     /// [`Client::stream_argument`](crate::Client::stream_argument) does.
-    ///
-    /// The node is asked first whether it serves the key (`EXISTS`, if the user may run it), because the bytes are sent only once: if the slot moves during
-    /// the transfer, [`ValueWriter::finish`] fails with the server's MOVED, and the command has not run.
-    ///
-    /// # Errors
-    /// Same errors as [`Client::stream_argument`](crate::Client::stream_argument), and [`Error::Cluster`].
-    ///
-    /// # Cancel safety
-    /// Same as [`Client::stream_argument`](crate::Client::stream_argument).
-    pub async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
+    pub(crate) async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
         let (target, repeatable) = self.target(&command)?;
         let Target::Slot(slot, _) = target else {
             let reason = "it has no key before the argument to be streamed";
@@ -165,26 +96,22 @@ impl Cluster {
         };
         let key = first_key(&command).unwrap_or_default();
         let probe = Command::new("EXISTS").arg(key).idempotent();
-        let limit = self.core.config.node.limit(&command);
+        let limit = self.core.config.limit(&command);
         let deadline = limit.and_then(Deadline::after);
         let target = Target::Slot(slot, Access::Write);
-        let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
-        loop {
-            let place = tries.next().await?;
-            let begun = async {
-                match place.attempt(probe.clone(), deadline).await.map_err(|failed| failed.error) {
+        let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
+        let attempt = |place: Place| {
+            let (probe, command) = (probe.clone(), command.clone());
+            async move {
+                match place.send(probe, deadline).await.map_err(Error::from) {
                     // Without the answer, a slot that has moved is noticed by the command itself.
                     Err(Error::Server(refusal)) if refusal.kind() == ServerErrorKind::NoPerm => {}
                     answer => drop(answer?),
                 }
-                let connection = self.core.checkout(&place).await?;
-                connection.stream_argument(command.clone(), len, limit).await
-            };
-            match begun.await {
-                Ok(writer) => return Ok(writer),
-                Err(error) => tries.failed(&place, error, repeatable).await?,
+                self.core.checkout(&place).await?.stream_argument(command, len, limit).await
             }
-        }
+        };
+        call.run(attempt).await
     }
 
     /// The slot of a command's keys, and whether it may run twice. The primary, because a dedicated connection reads what

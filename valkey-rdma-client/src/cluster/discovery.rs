@@ -10,10 +10,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 use valkey_rdma_resp::Value;
 
-use super::field::field;
 use super::node::Node;
 use super::slots_reply::{View, ViewNode};
 use crate::command::Command;
+use crate::endpoint::EndpointError;
 use crate::error::{ClusterError, Error, TimedOut};
 
 /// How many nodes are asked at once. Several, because one may have missed the last change.
@@ -77,7 +77,7 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
         }
     }
     best.ok_or_else(|| match last {
-        None => ClusterError::NoSeeds.into(),
+        None => EndpointError::NoSeeds.into(),
         Some(only) if nodes.len() == 1 => only,
         // What the server says is worth more than that others are down.
         Some(answered @ Error::Cluster(_)) => answered,
@@ -106,11 +106,10 @@ fn worse(first: Option<Error>, second: Error) -> Error {
 
 async fn ask_one(node: &Arc<Node>, zones: bool) -> Result<Report, Error> {
     let client = node.connected().await?;
-    let mut pipeline = client.pipeline().command(["CLUSTER", "SLOTS"]).command(["CLUSTER", "INFO"]);
-    if zones {
-        pipeline.push(Command::from_args(["CLUSTER", "SHARDS"]));
-    }
-    let replies = pipeline.send().await.inspect_err(|_| node.lost(&client))?;
+    let questions = ["SLOTS", "INFO"].into_iter().chain(zones.then_some("SHARDS"));
+    let questions: Vec<_> = questions.map(|what| Command::from_args(["CLUSTER", what])).collect();
+    let replies =
+        client.run_pipeline(questions.iter().collect()).await.inspect_err(|_| node.lost(&client))?;
     let mut replies = replies.into_iter();
     let slots = match replies.next() {
         Some(Ok(slots)) => slots,
@@ -154,4 +153,15 @@ fn read_zones(shards: &Value) -> HashMap<String, Arc<str>> {
         Some((field(node, "id")?.as_str()?.to_owned(), zone.into()))
     };
     nodes.flatten().filter_map(zone).collect()
+}
+
+/// A field of a map, or of an array of names and values, as RESP2 has them.
+pub(super) fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+    match map {
+        Value::Map(pairs) => pairs.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value),
+        other => {
+            let mut pairs = other.as_slice()?.chunks_exact(2);
+            pairs.find(|pair| pair[0].as_str() == Some(name)).map(|pair| &pair[1])
+        }
+    }
 }

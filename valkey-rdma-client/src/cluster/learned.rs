@@ -2,7 +2,7 @@
 
 use valkey_rdma_resp::Value;
 
-use super::field::field;
+use super::discovery::field;
 use crate::command::table::{Access, Begin, Description, Find, KeyRule, KeySpec, Request, Response, Word};
 
 /// A command as a server describes it.

@@ -9,16 +9,15 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::address::NodeAddress;
-use super::events::{ClusterEvent, NodeEventHub};
-use super::ports::PortRules;
+use super::address::{NodeAddress, PortRules};
 use crate::config::{Backoff, Config};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause, LostConnection};
+use crate::events::{ConnectionEvent, EventHub, ServerEvents};
 use crate::link::{Connector, Redialer};
 use crate::runtime::Runtime;
 use crate::server::Server;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// How to connect to nodes.
 pub(super) struct DialSettings {
@@ -26,7 +25,7 @@ pub(super) struct DialSettings {
     /// Without reconnects: a lost connection is replaced by its node.
     pub(super) config: Config,
     pub(super) backoff: Backoff,
-    pub(super) events: NodeEventHub,
+    pub(super) events: Arc<EventHub>,
     /// A warning has said that replicas are not read.
     pub(super) has_told: AtomicBool,
     /// Sent to when a node was connected: attempts to connect to others that wait begin at once.
@@ -226,7 +225,8 @@ impl Node {
             (None, Some(since)) => {
                 let silent_for = since.elapsed();
                 warn!(node = %self.name, ?silent_for, "a node leaves commands unanswered");
-                self.settings.events.pass(&ClusterEvent::Silent { node: self.address.clone(), silent_for });
+                let node = &self.address;
+                self.settings.events.pass(|| ConnectionEvent::Silent { node: node.clone(), silent_for });
             }
             (Some(_), None) => {
                 info!(node = %self.name, "no command waits for the silent node any more");
@@ -287,7 +287,8 @@ impl Node {
             Some(endpoint) => endpoint.clone(),
             None => self.settings.rules.endpoint(&self.address).await?,
         };
-        Server::start(Connector::new(endpoint, self.settings.config.clone()), None).await
+        let events = ServerEvents::of_node(&self.settings.events, &self.address);
+        Server::start(Connector::new(endpoint, self.settings.config.clone()), None, events).await
     }
 }
 
@@ -311,8 +312,7 @@ impl Attempt {
                 dial.redialer.connected();
                 node.set_may_read(client.info().may_read_replica);
                 node.pass_over_until(None);
-                let events = &node.settings.events;
-                events.connected(&node.address, &client, || node.live.store(Some(Arc::new(client.clone()))));
+                client.announce(|| node.live.store(Some(Arc::new(client.clone()))));
                 node.settings.server_is_back.send_replace(());
                 None
             }
@@ -320,11 +320,15 @@ impl Attempt {
             Err(error) => {
                 warn!(node = %node.name, error = %format_args!("{error:#}"), "no connection to a node");
                 dial.redialer.failed();
+                let attempt = dial.redialer.attempts();
                 node.pass_over_until(dial.redialer.not_before());
                 // It wakes tasks.
                 drop(dial);
-                let failed = ClusterEvent::ConnectFailed { node: node.address.clone(), error: error.clone() };
-                node.settings.events.pass(&failed);
+                let (address, connection) = (&node.address, 0);
+                node.settings.events.pass(|| {
+                    let (node, error) = (Some(address.clone()), error.clone());
+                    ConnectionEvent::ConnectFailed { node, connection, attempt, error }
+                });
                 Some(error)
             }
         };

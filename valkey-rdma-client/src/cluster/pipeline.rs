@@ -1,4 +1,4 @@
-//! [`ClusterPipeline`]: commands for several nodes, sent together.
+//! A [`Pipeline`](crate::Pipeline) in a cluster: the commands of one node in one write, those of different nodes at the same time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,46 +6,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use valkey_rdma_resp::{FromValue, Value};
+use valkey_rdma_resp::Value;
 
+use super::call::{ClusterCall, Target};
 use super::client::Cluster;
 use super::core::Place;
 use super::node::Node;
-use super::route::{Routed, route, slot_of};
-use super::tries::{Target, Tries};
+use super::route::{Routed, route};
 use crate::command::table::{Access, Description, find};
-use crate::command::{Command, CommandClass, EncodedPipeline, IntoCommand, RefusedCommand};
+use crate::command::{Command, Commands, EncodedPipeline};
 use crate::error::Error;
-use crate::link::{Deadline, Replies, ReplyBuffer};
-use crate::pipeline::convert_replies;
-
-/// Commands sent together: those of one node in one write, those of different nodes at the same time.
-///
-/// ```no_run
-/// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
-/// let replies = cluster.pipeline().command(["GET", "a"]).command(["INCR", "b"]).send().await?;
-/// for reply in replies {
-///     match reply {
-///         Ok(value) => println!("{value:?}"),
-///         Err(error) => println!("{error}; {}", error.fate()),
-///     }
-/// }
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Order
-/// Replies are in the order of the commands. Commands with keys of the same slot run in their order, unless that slot moves to
-/// another node meanwhile, or its node becomes ready in the middle (LOADING, CLUSTERDOWN): what was refused runs later. Between slots there is
-/// no order.
-#[derive(Clone, Debug)]
-#[must_use = "a pipeline does nothing until sent"]
-pub struct ClusterPipeline {
-    cluster: Cluster,
-    commands: Vec<Command>,
-    /// The slot whose node gets the commands that any node may run.
-    keyless: Option<u16>,
-}
+use crate::link::Deadline;
 
 /// Replies, by the index of their command.
 type Answers = Vec<(usize, Result<Value, Error>)>;
@@ -57,7 +28,7 @@ struct Sent<'a> {
     slot: u16,
     access: Access,
     /// What happened to it so far, if it has failed.
-    tries: Option<Box<Tries<'a>>>,
+    call: Option<Box<ClusterCall<'a>>>,
 }
 
 /// The commands of one node; if it has no connection, those of one slot.
@@ -67,65 +38,21 @@ struct Group<'a> {
     commands: Vec<Sent<'a>>,
 }
 
-impl ClusterPipeline {
-    /// Adds a command.
-    pub fn command(mut self, command: impl IntoCommand) -> Self {
-        self.push(command);
-        self
-    }
-
-    /// Adds a command in place, for loops.
-    pub fn push(&mut self, command: impl IntoCommand) -> &mut Self {
-        self.commands.push(command.into_command());
-        self
-    }
-
-    /// Sends the commands that any node may run, such as PUBLISH or ECHO, to the node of this key, in their order. Without this, each
-    /// goes to some primary, beside the others.
-    pub fn keyless_beside(mut self, key: impl AsRef<[u8]>) -> Self {
-        self.keyless = Some(slot_of(key.as_ref()));
-        self
-    }
-
-    /// Number of commands.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.commands.len()
-    }
-
-    /// True if the pipeline is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.commands.is_empty()
-    }
-
-    /// Sends the commands and waits for all replies: one per command, in order. Each has its own error, and each error its
-    /// own [fate](Error::fate): some commands may have run and others not. All of them share one time limit, the longest
-    /// that one of them has.
-    ///
-    /// Commands that concern several nodes, such as DBSIZE or MGET of several slots, run beside the others.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if a command cannot be shared, or for MULTI: [`ClusterClient::transaction`] keeps its commands
-    /// together. Then none was sent.
-    ///
-    /// # Cancel safety
-    /// Dropping the future discards the replies. The commands may or may not run.
-    pub async fn send(self) -> Result<Vec<Result<Value, Error>>, Error> {
-        let Self { cluster, commands, keyless } = self;
-        for command in &commands {
-            if let Some(refusal) = transaction_refusal(command).or_else(|| command.shared_refusal()) {
-                return Err(refusal.into());
-            }
-        }
-        let limit = cluster.core.config.node.limit_together(&commands);
+impl Cluster {
+    /// Sends commands and waits for all replies: one per command, in order. The node of the slot `keyless` gets those that any node may run.
+    pub(crate) async fn run_pipeline(
+        &self,
+        commands: Vec<Command>,
+        keyless: Option<u16>,
+    ) -> Vec<Result<Value, Error>> {
+        let limit = self.core.config.limit_together(&commands);
         let deadline = limit.and_then(Deadline::after);
         let mut answers = Vec::with_capacity(commands.len());
         // Before, so that commands of modules keep their order too.
         let known: Vec<_> = commands.iter().map(find).collect();
         let unknown =
             commands.iter().zip(&known).filter_map(|(command, known)| known.is_none().then_some(command));
-        let described = cluster.describe_all(unknown, deadline).await;
+        let described = self.describe_all(unknown, deadline).await;
 
         let mut routed = Vec::with_capacity(commands.len());
         let mut apart = Vec::new();
@@ -142,39 +69,18 @@ impl ClusterPipeline {
                     if access == Access::Read {
                         command = command.idempotent();
                     }
-                    routed.push(Sent { index, command, slot, access, tries: None });
+                    routed.push(Sent { index, command, slot, access, call: None });
                 }
-                Ok(None) => apart.push(cluster.execute_apart(index, command, limit)),
+                Ok(None) => apart.push(self.execute_apart(index, command, limit)),
                 Err(error) => answers.push((index, Err(error))),
             }
         }
 
-        let (sent, apart) = tokio::join!(cluster.send_routed(routed, deadline), join_all(apart));
+        let (sent, apart) = tokio::join!(self.send_routed(routed, deadline), join_all(apart));
         answers.extend(sent.into_iter().chain(apart));
         // One for each command.
         answers.sort_unstable_by_key(|(index, _)| *index);
-        Ok(answers.into_iter().map(|(_, answer)| answer).collect())
-    }
-
-    /// Sends as [`send`](Self::send) does, and converts all replies together, as [`Pipeline::query`](crate::Pipeline::query) does.
-    ///
-    /// # Errors
-    /// Same errors as [`send`](Self::send); otherwise [`Error::InPipeline`]: the first error of a command, or the first reply that
-    /// does not convert, with the index and the name of its command. The other commands may have run. [`Error::Unexpected`] if the
-    /// number of replies does not fit the type.
-    ///
-    /// # Cancel safety
-    /// As [`send`](Self::send).
-    pub async fn query<T: FromValue>(self) -> Result<T, Error> {
-        let names: Vec<_> = self.commands.iter().map(Command::kept_name).collect();
-        convert_replies(&names, self.send().await?)
-    }
-}
-
-impl Cluster {
-    /// Begins a pipeline.
-    pub fn pipeline(&self) -> ClusterPipeline {
-        ClusterPipeline { cluster: self.clone(), commands: Vec::new(), keyless: None }
+        answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
     /// The way of a command that a pipeline does not send to one slot.
@@ -218,26 +124,30 @@ impl Cluster {
                 Err(error) => return (unsent(commands, &error), Vec::new()),
             },
         };
-        commands.iter_mut().filter_map(|sent| sent.tries.as_mut()).for_each(|tries| tries.begins());
+        commands.iter_mut().filter_map(|sent| sent.call.as_mut()).for_each(|call| call.trouble.try_begins());
         let encoded: EncodedPipeline = commands.iter().map(|sent| &sent.command).collect();
+        let outcome = match deadline.filter(|deadline| deadline.has_passed()) {
+            Some(deadline) => Err(place.client.late(deadline).into()),
+            None => place.client.send(Commands::Many(encoded), deadline).await.all(),
+        };
         // Replies that came before a connection was lost are final.
-        let buffer = Arc::new(ReplyBuffer::with_capacity(commands.len()));
-        let outcome = place.client.run_until(encoded, Replies::Streamed(buffer.clone(), 0), deadline).await;
-        let mut replies = Vec::with_capacity(commands.len());
-        buffer.take(&mut replies);
+        let (replies, failure) = match outcome {
+            Ok(replies) => (replies, None),
+            Err(failed) => (failed.replies, Some(failed.error)),
+        };
         let mut replies = replies.into_iter();
         let mut answers = Vec::with_capacity(commands.len());
         let mut failed = Vec::new();
         for sent in commands {
-            let error = match (replies.next(), &outcome) {
+            let error = match (replies.next(), &failure) {
                 (Some(Ok(value)), _) => {
                     answers.push((sent.index, Ok(value)));
                     continue;
                 }
                 (Some(Err(error)), _) => Error::Server(error),
-                (None, Err(error)) => error.clone(),
+                (None, Some(error)) => error.clone(),
                 // As many replies as commands: that is what success means.
-                (None, Ok(_)) => Error::Lost(place.client.lost_error()),
+                (None, None) => Error::Lost(place.client.lost_error()),
             };
             failed.push((sent, error));
         }
@@ -249,14 +159,14 @@ impl Cluster {
         let (mut again, mut asking) = (Vec::new(), Vec::new());
         for judged in join_all(judged).await {
             match judged {
-                Ok((sent, tries)) if tries.must_ask() => asking.push((sent, tries)),
-                Ok((sent, tries)) => again.push(Sent { tries: Some(tries), ..sent }),
+                Ok((sent, call)) if call.must_ask() => asking.push((sent, call)),
+                Ok((sent, call)) => again.push(Sent { call: Some(call), ..sent }),
                 Err(answer) => answers.push(answer),
             }
         }
         // ASKING is said for each command. In turn, so that commands of the same slot keep their order.
-        for (sent, tries) in asking {
-            answers.push((sent.index, self.go_on(Box::new(sent.command), *tries).await));
+        for (sent, call) in asking {
+            answers.push((sent.index, call.send(Box::new(sent.command)).await));
         }
         (answers, again)
     }
@@ -268,16 +178,16 @@ impl Cluster {
         place: &Place,
         error: Error,
         deadline: Option<Deadline>,
-    ) -> Result<(Sent<'a>, Box<Tries<'a>>), (usize, Result<Value, Error>)> {
-        let mut tries = sent.tries.take().unwrap_or_else(|| Box::new(self.tries_of(&sent, deadline)));
-        match tries.failed(place, error, sent.command.is_idempotent()).await {
-            Ok(()) => Ok((sent, tries)),
+    ) -> Result<(Sent<'a>, Box<ClusterCall<'a>>), (usize, Result<Value, Error>)> {
+        let mut call = sent.call.take().unwrap_or_else(|| Box::new(self.call_of(&sent, deadline)));
+        match call.failed(place, error).await {
+            Ok(()) => Ok((sent, call)),
             Err(error) => Err((sent.index, Err(error))),
         }
     }
 
-    fn tries_of(&self, sent: &Sent<'_>, deadline: Option<Deadline>) -> Tries<'_> {
-        Tries::new(&self.core, Target::Slot(sent.slot, sent.access), deadline, sent.command.name())
+    fn call_of(&self, sent: &Sent<'_>, deadline: Option<Deadline>) -> ClusterCall<'_> {
+        ClusterCall::of(&self.core, &sent.command, Target::Slot(sent.slot, sent.access), deadline)
     }
 
     /// Sorts commands by node. Those whose node has no connection are sorted by slot: each of these finds its own way.
@@ -288,9 +198,9 @@ impl Cluster {
         let mut live = Vec::new();
         let mut cut_off: HashMap<u16, Vec<usize>> = HashMap::new();
         for sent in commands {
-            let node = match &sent.tries {
+            let node = match &sent.call {
                 None => self.core.choose(&map, sent.slot, sent.access).cloned(),
-                Some(tries) => tries.pick(&map),
+                Some(call) => call.pick(&map),
             };
             let client = node.clone().and_then(|node| Some((node.live()?, node)));
             let place = client.map(|(client, node)| Place { node, client, asking: false });
@@ -318,12 +228,12 @@ impl Cluster {
     ) -> Result<Place, Error> {
         // The others have the same slot and the same deadline, so its node is theirs.
         let first = &mut commands[0];
-        let mut tries = match first.tries.take() {
-            Some(tries) => tries,
-            None => Box::new(self.tries_of(first, deadline)),
+        let mut call = match first.call.take() {
+            Some(call) => call,
+            None => Box::new(self.call_of(first, deadline)),
         };
-        let place = tries.next().await?;
-        first.tries = Some(tries);
+        let place = call.next().await?;
+        first.call = Some(call);
         Ok(place)
     }
 }
@@ -345,23 +255,11 @@ fn way(
 /// The answers to commands for whose slot no node was found.
 fn unsent(commands: Vec<Sent<'_>>, error: &Error) -> Answers {
     let answer = |sent: Sent<'_>| {
-        let error = match sent.tries {
-            Some(mut tries) => tries.give_up(error.clone()),
+        let error = match sent.call {
+            Some(mut call) => call.give_up(error.clone()),
             None => error.clone(),
         };
         (sent.index, Err(error))
     };
     commands.into_iter().map(answer).collect()
 }
-
-/// MULTI and EXEC would be sent to some node, and the commands between them to others.
-fn transaction_refusal(command: &Command) -> Option<RefusedCommand> {
-    match command.class() {
-        CommandClass::Multi | CommandClass::EndMulti => {
-            Some(RefusedCommand { command: command.name(), reason: USE_TRANSACTION })
-        }
-        _ => None,
-    }
-}
-
-const USE_TRANSACTION: &str = "a pipeline may go to several nodes; use ClusterClient::transaction";

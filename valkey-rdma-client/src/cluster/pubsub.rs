@@ -6,47 +6,27 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use valkey_rdma_resp::ServerError;
 
+use super::call::{ClusterCall, Redirection, Target};
 use super::client::Cluster;
 use super::core::{CLUSTER, Core, Place};
 use super::node::Node;
-use super::redirect::Verdict;
 use super::route::slot_of;
-use super::tries::{Target, Tries};
 use crate::command::table::Access;
 use crate::config::Config;
 use crate::error::{ClusterError, Error, LostCause, LostConnection};
 use crate::link::{RawConnection, Redialer};
 use crate::pubsub::{
-    DEFAULT_CAPACITY, Judgement, Left, Shared, Slots, SlowConsumer, Source, Status, Subscriber, Task,
-    TaskHandle,
+    Judgement, Left, Shared, Slots, SlowConsumer, Source, Status, Subscriber, Task, TaskHandle,
 };
 use crate::stats::Purpose;
 
 impl Cluster {
-    /// Begins subscriptions, with the same login as this client. Returns at once: the first subscription opens the first connection.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] after [`close`](Self::close).
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves nothing open.
-    pub async fn subscriber(&self) -> Result<Subscriber, Error> {
-        self.subscriber_with(DEFAULT_CAPACITY, SlowConsumer::default()).await
-    }
-
-    /// Begins subscriptions with this capacity of the event queue, and a policy for when it is full. The capacity is a number of events, at
-    /// least 1, and not of bytes: see [`Subscriber`].
-    ///
-    /// # Errors
-    /// As [`subscriber`](Self::subscriber).
-    ///
-    /// # Cancel safety
-    /// As [`subscriber`](Self::subscriber).
-    pub async fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
+    /// Begins subscriptions. The first one opens the first connection.
+    pub(crate) fn subscriber(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
         let (shared, events) = Shared::new(CLUSTER.into(), capacity, slow);
         let slots = ClusterSlots { core: self.core.clone() };
         let first = slots.start(None, &shared).ok_or_else(|| self.core.closed_error())?;
-        let limit = self.core.config.node.command_timeout;
+        let limit = self.core.config.command_timeout;
         Ok(Subscriber::new(shared, events, first, Some(Box::new(slots)), limit))
     }
 }
@@ -68,13 +48,13 @@ impl Slots for ClusterSlots {
         }
         let (core, explains, shared) = (self.core.clone(), self.core.clone(), shared.clone());
         let status = Status::new(CLUSTER.into(), Box::new(move || not_connected(&explains, slot)));
-        let (handle, task) = Task::new(slot, &shared, status.clone(), core.config.node.offline_timeout)?;
+        let (handle, task) = Task::new(slot, &shared, status.clone(), core.config.offline_timeout)?;
         self.core.runtime.spawn(async move {
             let source = Slot {
                 core: &core,
                 slot,
                 status,
-                tries: None,
+                call: None,
                 failure: None,
                 is_redirected: false,
                 place: None,
@@ -99,7 +79,7 @@ struct Slot<'a> {
     slot: Option<u16>,
     status: Arc<Status>,
     /// What is known of redirections and failures, until a server has confirmed the subscriptions.
-    tries: Option<Tries<'a>>,
+    call: Option<ClusterCall<'a>>,
     /// The failure that the next try begins with.
     failure: Option<(Place, Error)>,
     /// True from a redirection until a server has confirmed the subscriptions.
@@ -112,22 +92,22 @@ impl Slot<'_> {
     async fn find(&mut self) -> Result<RawConnection, Error> {
         let core = self.core;
         let target = self.slot.map_or(Target::Any, |slot| Target::Slot(slot, Access::Write));
-        let new = || Tries::new(core, target, None, "SUBSCRIBE".to_owned()).apart();
-        let tries = self.tries.get_or_insert_with(new);
+        let new = || ClusterCall::new(core, target, None, "SUBSCRIBE").repeatable(true).dedicated();
+        let call = self.call.get_or_insert_with(new);
         if let Some((place, error)) = self.failure.take() {
-            tries.failed(&place, error, true).await?;
+            call.failed(&place, error).await?;
         }
         loop {
-            let place = tries.next().await?;
+            let place = call.next().await?;
             match place.client.connect_another(Purpose::Subscriber).await {
                 Ok(raw) => {
                     self.place = Some(place);
                     return Ok(raw);
                 }
                 Err(error) => {
-                    // Tries go on for long, and callers whose time is up meanwhile learn why.
+                    // Its tries go on for long, and callers whose time is up meanwhile learn why.
                     self.status.failed(error.clone());
-                    tries.failed(&place, error, true).await?;
+                    call.failed(&place, error).await?;
                 }
             }
         }
@@ -143,7 +123,7 @@ impl Source for Slot<'_> {
     }
 
     fn config(&self) -> &Config {
-        &self.core.config.node
+        &self.core.config
     }
 
     /// Follows redirections, and waits for the cluster as commands do.
@@ -174,15 +154,15 @@ impl Source for Slot<'_> {
 
     fn judge(&self, refusal: &ServerError) -> Judgement {
         let Some(place) = &self.place else { return Judgement::Final };
-        match Verdict::of(refusal, place.node.address()) {
-            Verdict::Final => Judgement::Final,
-            Verdict::Moved(..) => Judgement::Elsewhere,
-            Verdict::Ask(_) | Verdict::TryAgain | Verdict::NotReady => Judgement::NotReady,
+        match Redirection::of(refusal, place.node.address()) {
+            Redirection::Final => Judgement::Final,
+            Redirection::Moved(..) => Judgement::Elsewhere,
+            Redirection::Ask(_) | Redirection::TryAgain | Redirection::NotReady => Judgement::NotReady,
         }
     }
 
     fn left(&mut self, why: Left) {
-        let is_settled = self.tries.is_none();
+        let is_settled = self.call.is_none();
         self.is_redirected |= matches!(why, Left::Redirected(_));
         self.failure = match (self.place.take(), why) {
             (Some(place), Left::Redirected(reply)) => Some((place, reply.into())),
@@ -200,7 +180,7 @@ impl Source for Slot<'_> {
     }
 
     fn settled(&mut self) {
-        self.tries = None;
+        self.call = None;
         self.is_redirected = false;
     }
 }
@@ -221,9 +201,9 @@ fn not_connected(core: &Core, slot: Option<u16>) -> Option<Error> {
     match slot {
         Some(slot) => match core.choose(&map, slot, Access::Write) {
             Some(node) => last_error(node),
-            None => Some(ClusterError::Uncovered { slot }.into()),
+            None => Some(ClusterError::Uncovered { slot: Some(slot) }.into()),
         },
-        None if map.shards().is_empty() => Some(ClusterError::NoPrimaries.into()),
+        None if map.shards().is_empty() => Some(ClusterError::Uncovered { slot: None }.into()),
         None => map.shards().iter().find_map(|shard| last_error(&shard.primary)),
     }
 }

@@ -11,7 +11,7 @@ use super::counters::ClusterCounters;
 use super::discovery::ask;
 use super::topology::Topology;
 use crate::error::Error;
-use crate::sync::{Mutex, lock};
+use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// A request to read the map.
 #[derive(Default)]

@@ -26,11 +26,8 @@ pub enum ReadFrom {
     /// primary. Zones are those of CLUSTER SHARDS.
     Zone(String),
     /// A function chooses: see [`custom`](Self::custom).
-    Custom(Choice),
+    Custom(Arc<dyn Fn(&[ReadCandidate<'_>]) -> usize + Send + Sync>),
 }
-
-/// The function of [`ReadFrom::Custom`].
-pub type Choice = Arc<dyn Fn(&[ReadCandidate<'_>]) -> usize + Send + Sync>;
 
 /// A node that could answer.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,7 @@ pub enum Route {
     AllNodes,
 }
 
-/// Where a [`ClusterClient`](super::ClusterClient) sends a command: [`Routing::of`].
+/// Where the client of a cluster sends a command: [`Routing::of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Routing {
@@ -68,7 +68,7 @@ impl Routing {
 }
 
 /// The slot of a key.
-pub(super) fn slot_of(key: &[u8]) -> u16 {
+pub(crate) fn slot_of(key: &[u8]) -> u16 {
     redis_keyslot(key)
 }
 
@@ -152,9 +152,9 @@ fn concerns_one_node(command: &Command, description: &Description<'_>) -> bool {
 const READ_BY_ANY: [&[u8]; 7] =
     [b"INFO", b"KEYSLOT", b"NODES", b"SHARDS", b"SLOTS", b"HELP", b"COUNT-FAILURE-REPORTS"];
 
-const SCANS: &str = "its cursor holds on one node only; use ClusterClient::scan";
+const SCANS: &str = "its cursor holds on one node only; use Client::scan";
 pub(super) const UNKNOWN: &str = "its keys are unknown";
-const NAME_THE_NODE: &str = "it concerns one node; name it with ClusterClient::execute_on";
+const NAME_THE_NODE: &str = "it concerns one node; name it with Cluster::command_on";
 
 #[cfg(test)]
 mod tests {

@@ -1,52 +1,30 @@
-//! [`ClusterScan`]: the keys of the whole cluster, whatever moves meanwhile.
+//! [`ClusterScan`]: a [`Scan`](crate::Scan) of the whole cluster, whatever moves meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_core::Stream;
-use futures_util::stream;
 use tokio::time::{Instant, timeout_at};
 use valkey_rdma_resp::Value;
 
 use super::address::NodeAddress;
+use super::call::{ClusterCall, Target};
 use super::client::Cluster;
 use super::discovery::own_slots;
 use super::node::Node;
+use super::route::slot_of;
 use super::slots_reply::SLOTS;
-use super::tries::{Target, Tries};
-use crate::command::{Command, ToArg};
+use crate::command::Command;
+use crate::command::table::Access;
 use crate::error::{ClusterError, Error, Fate, TimedOut};
 use crate::link::Deadline;
 use crate::scan::cursor::Cursor;
-use crate::scan::options::{ScanOptions, batch, one_by_one};
+use crate::scan::options::{ScanOptions, batch};
 
-/// The keys of a cluster, batch by batch: [`ClusterClient::scan`].
-///
-/// ```no_run
-/// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
-/// let mut scan = cluster.scan().matching("user:*").count(1000);
-/// while let Some(keys) = scan.next_batch().await? {
-///     println!("{} keys", keys.len());
-/// }
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # What is promised
-/// As for SCAN on one server: a key that exists from beginning to end is returned at least once, perhaps several times.
-/// That holds while slots move and nodes fail over. A node's slots count as scanned only if the node says at the end of its
-/// part that it still has them, and the map of the end of the scan agrees; others are scanned on the node that has them
-/// then. A node that fails in the middle is scanned again, or its successor, and so is a node whose connection was
-/// replaced.
-///
-/// The exception is a slot whose keys move one by one (CLUSTER SETSLOT and MIGRATE), to a node that was scanned before: keys
-/// that moved before they were scanned are missed if the slot itself has not moved by the end of the scan. Atomic slot
-/// migration (CLUSTER MIGRATESLOTS, since Valkey 9.0) moves a slot and its keys at once.
-#[derive(Debug)]
-pub struct ClusterScan {
+/// How far the scan of a cluster has come.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterScan {
     cluster: Cluster,
-    options: ScanOptions,
     /// The slots that were scanned.
     done: Box<[bool; SLOTS]>,
     part: Option<Part>,
@@ -59,7 +37,7 @@ pub struct ClusterScan {
 }
 
 /// The scan of one node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Part {
     address: NodeAddress,
     cursor: Cursor,
@@ -70,17 +48,16 @@ struct Part {
 }
 
 impl Cluster {
-    /// Begins a scan of all keys.
-    pub fn scan(&self) -> ClusterScan {
-        ClusterScan {
-            cluster: self.clone(),
-            options: ScanOptions::default(),
-            done: Box::new([false; SLOTS]),
-            part: None,
-            unconfirmed: Vec::new(),
-            readings: 0,
-            failures: 0,
-        }
+    /// The next batch of a scan within one key. Always from the primary: replicas have cursors of their own.
+    pub(crate) async fn scan_key(
+        &self,
+        key: &[u8],
+        cursor: &mut Cursor,
+        command_at: impl Fn(&[u8]) -> Command,
+    ) -> Result<Value, Error> {
+        let target = Target::Slot(slot_of(key), Access::Write);
+        let deadline = self.core.config.command_timeout.and_then(Deadline::after);
+        self.scan_step(target, deadline, cursor, command_at).await
     }
 
     /// Asks for the batch at a cursor, or for the first one if another server must be asked than the last time. The caller takes the
@@ -93,64 +70,39 @@ impl Cluster {
         command_at: impl Fn(&[u8]) -> Command,
     ) -> Result<Value, Error> {
         let command = command_at(cursor.get());
-        let mut tries = Tries::new(&self.core, target, deadline, command.name());
+        let mut call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(true);
         loop {
-            let place = tries.next().await?;
+            let place = call.next().await?;
             let server = place.client.id();
             if let Some(count) = cursor.restarted_too_often(&server) {
                 let (command, address) = (command.name(), place.node.address().to_string());
                 return Err(ClusterError::ScanRestarted { command, address, count }.into());
             }
-            match place.attempt(command_at(cursor.on(&server)), deadline).await {
+            match place.send(command_at(cursor.on(&server)), deadline).await {
                 Ok(reply) => {
                     cursor.answered_by(server);
                     return Ok(reply);
                 }
-                Err(failed) => tries.failed(&place, failed.error, true).await?,
+                Err(failed) => call.failed(&place, failed.error).await?,
             }
         }
     }
 }
 
 impl ClusterScan {
-    /// Returns only keys that match a pattern: MATCH.
-    #[must_use]
-    pub fn matching(mut self, pattern: impl ToArg) -> Self {
-        self.options.add("MATCH", pattern);
-        self
-    }
-
-    /// How many keys a batch looks at, roughly: COUNT. The servers' default is 10.
-    #[must_use]
-    pub fn count(mut self, keys: usize) -> Self {
-        self.options.add("COUNT", keys);
-        self
-    }
-
-    /// Returns only keys of a type, such as `string` or `hash`: TYPE.
-    #[must_use]
-    pub fn of_type(mut self, name: impl ToArg) -> Self {
-        self.options.add("TYPE", name);
-        self
-    }
-
-    /// The keys, one by one, as [`Scan::keys`](crate::Scan::keys) returns them.
-    pub fn keys(self) -> impl Stream<Item = Result<Bytes, Error>> + Send + Unpin + use<> {
-        one_by_one(stream::try_unfold(self, |mut scan| async move {
-            Ok(scan.next_batch().await?.map(|batch| (batch, scan)))
-        }))
+    pub(crate) fn new(cluster: &Cluster) -> Self {
+        Self {
+            cluster: cluster.clone(),
+            done: Box::new([false; SLOTS]),
+            part: None,
+            unconfirmed: Vec::new(),
+            readings: 0,
+            failures: 0,
+        }
     }
 
     /// The next batch, which may be empty; `None` at the end.
-    ///
-    /// # Errors
-    /// [`ClusterError::Uncovered`] if a slot has no node, [`ClusterError::ScanRestarted`] if connections to a node live too short for
-    /// its part, and as for any command: the time limits are those of one command, from the call or from the last node that was scanned to
-    /// its end. The scan can go on after an error.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses nothing: the batch is asked for again.
-    pub async fn next_batch(&mut self) -> Result<Option<Vec<Bytes>>, Error> {
+    pub(crate) async fn next_batch(&mut self, options: &ScanOptions) -> Result<Option<Vec<Bytes>>, Error> {
         let mut patience = Patience::new(&self.cluster);
         loop {
             let Some(part) = &self.part else {
@@ -172,7 +124,7 @@ impl ClusterScan {
                     self.part = None;
                     continue;
                 }
-                outcome = self.step(&node, &patience) => outcome,
+                outcome = self.step(&node, &patience, options) => outcome,
             };
             match outcome {
                 Ok(None) => {
@@ -202,10 +154,15 @@ impl ClusterScan {
     }
 
     /// The next batch of the node, or `None` once its part has ended.
-    async fn step(&mut self, node: &Arc<Node>, patience: &Patience) -> Result<Option<Vec<Bytes>>, Error> {
+    async fn step(
+        &mut self,
+        node: &Arc<Node>,
+        patience: &Patience,
+        options: &ScanOptions,
+    ) -> Result<Option<Vec<Bytes>>, Error> {
         match &mut self.part {
             Some(part) if !part.ended => {
-                let batch = part.next_batch(&self.cluster, node.clone(), patience.deadline, &self.options);
+                let batch = part.next_batch(&self.cluster, node.clone(), patience.deadline, options);
                 batch.await.map(Some)
             }
             _ => patience.limit(node, self.end_part(node)).await.map(|()| None),
@@ -217,7 +174,7 @@ impl ClusterScan {
         let Some(slot) = self.done.iter().position(|done| !done) else { return Ok(false) };
         let slot = slot as u16;
         let map = self.cluster.core.topology.map();
-        let shard = map.shard(slot).ok_or(ClusterError::Uncovered { slot })?;
+        let shard = map.shard(slot).ok_or(ClusterError::Uncovered { slot: Some(slot) })?;
         let address = shard.primary.address().clone();
         let slots = map.slots_of(&address).collect();
         self.part = Some(Part { address, cursor: Cursor::default(), ended: false, slots });
@@ -238,7 +195,7 @@ impl ClusterScan {
             if let Some(slot) = left.into_iter().find(|slot| map.is_primary_of(*slot, node)) {
                 // No node says that it has it.
                 self.part = None;
-                return Err(ClusterError::Uncovered { slot }.into());
+                return Err(ClusterError::Uncovered { slot: Some(slot) }.into());
             }
         }
         kept.iter().for_each(|slot| self.done[usize::from(*slot)] = true);
@@ -295,7 +252,7 @@ struct Patience {
 
 impl Patience {
     fn new(cluster: &Cluster) -> Self {
-        let config = &cluster.core.config.node;
+        let config = &cluster.core.config;
         Self {
             deadline: config.command_timeout.and_then(Deadline::after),
             offline_timeout: config.offline_timeout,

@@ -18,7 +18,7 @@ use super::node::Node;
 use super::refresh::{RefreshRequest, request_refresh};
 use super::topology::Topology;
 use crate::server::Server;
-use crate::sync::{Mutex, lock};
+use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// What the task needs. It ends with the last client.
 pub(super) struct SilenceWatch {

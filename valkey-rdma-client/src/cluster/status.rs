@@ -10,9 +10,9 @@ use super::counters::ClusterCounters;
 use super::node::Node;
 use crate::endpoint::Transport;
 use crate::stats::ConnectionStatus;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
-/// What a cluster client knows of its cluster: [`ClusterClient::status`](crate::ClusterClient::status).
+/// What a cluster client knows of its cluster: [`Cluster::status`](super::Cluster::status).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClusterStatus {
@@ -50,7 +50,7 @@ pub struct NodeStatus {
     /// Why the last attempt to connect to it failed.
     pub error: Option<String>,
     /// How long it has left commands unanswered, once that is longer than
-    /// [`silence_limit`](super::ClusterConfig::silence_limit).
+    /// [`silence_limit`](crate::Config::silence_limit).
     pub silent_for: Option<Duration>,
 }
 

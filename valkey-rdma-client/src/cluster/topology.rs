@@ -9,13 +9,13 @@ use tracing::{debug, info, warn};
 
 use super::address::NodeAddress;
 use super::discovery::Report;
-use super::events::{ClusterEvent, NodeEventHub};
 use super::node::{DialSettings, Facts, Node};
 use super::slot_map::{Shard, SlotMap};
 use super::slots_reply::View;
 use crate::config::Backoff;
+use crate::events::{ConnectionEvent, EventHub};
 use crate::server::Server;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// The map and the nodes. Reading the map takes no lock; replacing it holds one, but never across an `await`.
 pub(super) struct Topology {
@@ -54,14 +54,8 @@ impl Topology {
         }
     }
 
-    /// The database that all connections select.
-    #[cfg(feature = "redis")]
-    pub(super) fn database(&self) -> u32 {
-        self.settings.rules.template.database()
-    }
-
     /// Where connections to nodes are reported.
-    pub(super) fn events(&self) -> &NodeEventHub {
+    pub(super) fn events(&self) -> &EventHub {
         &self.settings.events
     }
 
@@ -121,9 +115,9 @@ impl Topology {
         let mut known = lock(&self.known);
         if known.view.as_ref() == Some(&view) && !(known.patched && self.has_dead_primary()) {
             // Nothing is newer than the patches that the current map has.
-            let strays = known.take_strays(&self.map.load());
+            let unmapped = known.take_unmapped(&self.map.load());
             drop(known);
-            self.part_with(strays);
+            self.part_with(unmapped);
             return false;
         }
         known.patched = false;
@@ -190,7 +184,7 @@ impl Topology {
         let (before, now) = (primaries(before), primaries(&self.map.load()));
         if before != now && !before.is_empty() {
             // Unlocked: a report of a node's event looks at what is known.
-            self.settings.events.pass(&ClusterEvent::PrimariesChanged { primaries: now });
+            self.settings.events.pass(|| ConnectionEvent::PrimariesChanged { primaries: now.clone() });
         }
     }
 
@@ -240,7 +234,7 @@ impl Topology {
 
 impl Known {
     /// Takes out the nodes that only redirections have named: a node that always names others would have us keep them all.
-    fn take_strays(&mut self, map: &SlotMap) -> Vec<Arc<Node>> {
+    fn take_unmapped(&mut self, map: &SlotMap) -> Vec<Arc<Node>> {
         let view = self.view.iter().flat_map(|view| view.shards.iter().flatten()).map(|node| &node.address);
         let mapped = map.nodes();
         let named: HashSet<_> = view.chain(mapped.iter().map(|node| node.address())).collect();
@@ -259,7 +253,7 @@ fn primaries(map: &SlotMap) -> Vec<NodeAddress> {
 mod tests {
     use valkey_rdma_resp::Value;
 
-    use super::super::ports::PortRules;
+    use super::super::address::PortRules;
     use super::super::slots_reply::SLOTS;
     use super::*;
     use crate::config::Config;
@@ -270,7 +264,7 @@ mod tests {
             rules: PortRules { template: "valkey://seed:1".parse().expect("a URL"), map: None },
             config: Config::default(),
             backoff: Default::default(),
-            events: NodeEventHub::new(),
+            events: EventHub::new(),
             has_told: Default::default(),
             server_is_back: watch::Sender::default(),
             runtime: Runtime::here(),

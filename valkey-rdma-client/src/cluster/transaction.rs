@@ -1,88 +1,52 @@
-//! [`ClusterClient::transaction`]: MULTI to EXEC on the node of one slot, and WATCH before it.
+//! Transactions in a cluster: MULTI to EXEC on the node of one slot, and WATCH before it.
 
 use valkey_rdma_resp::{ServerError, ServerErrorKind};
 
+use super::call::{ClusterCall, Target};
 use super::client::Cluster;
+use super::core::Place;
 use super::route::{no_route, slot_of};
-use super::tries::{Target, Tries};
 use crate::command::table::{Access, find, for_each_key};
-use crate::command::{Command, EncodedPipeline, Reply, ToArg};
+use crate::command::{Command, Commands, EncodedPipeline, Reply};
 use crate::error::{ClusterError, Error};
-use crate::link::{Deadline, Replies};
-use crate::transaction::{Transaction, Watch};
+use crate::link::Deadline;
+use crate::transaction::Watch;
 
 impl Cluster {
-    /// Begins a transaction, which one node runs. Its keys must be in the same slot.
-    ///
-    /// ```no_run
-    /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
-    /// use valkey_rdma_client::cmd;
-    ///
-    /// let transfer = cluster
-    ///     .transaction()
-    ///     .command(cmd!["DECRBY", "{account}:1", 10])
-    ///     .command(cmd!["INCRBY", "{account}:2", 10]);
-    /// let (first, second): (i64, i64) = transfer.query().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # While its slot moves
-    /// A transaction that meets a key on the move waits until the key has arrived: ASK cannot be followed within MULTI.
-    pub fn transaction(&self) -> Transaction {
-        Transaction::on_cluster(self.clone())
-    }
-
-    /// Watches keys of one slot on a dedicated connection, as [`Client::watch`](crate::Client::watch) does. If the slot
-    /// moves before the transaction, it fails with MOVED, and its commands have not run. If a key is on the move already,
-    /// this waits until its slot has arrived, as a [`transaction`](Self::transaction) does.
-    ///
-    /// # Errors
-    /// Same errors as [`command`](Self::command).
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the dedicated connection.
-    pub async fn watch(&self, keys: impl IntoIterator<Item = impl ToArg>) -> Result<Watch, Error> {
-        let command = keys.into_iter().fold(Command::new("WATCH"), Command::arg);
+    /// Sends WATCH on a dedicated connection to the node of the keys.
+    pub(crate) async fn watch(&self, command: Command) -> Result<Watch, Error> {
         let slot = one_slot([&command])?;
-        let deadline = self.core.config.node.limit(&command).and_then(Deadline::after);
+        let deadline = self.core.config.limit(&command).and_then(Deadline::after);
         let target = Target::Slot(slot, Access::Write);
-        let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
-        loop {
-            let place = tries.next().await?;
-            let begun = async {
+        let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(true).dedicated();
+        let attempt = |place: Place| {
+            let command = command.clone();
+            async move {
                 let connection = self.core.checkout(&place).await?;
-                Watch::begin(&place.client, connection, command.clone()).await
-            };
-            match begun.await {
-                Ok(watch) => return Ok(watch),
-                Err(Error::Server(error)) => tries.failed(&place, waited_out(error).into(), true).await?,
-                Err(error) => tries.failed(&place, error, true).await?,
+                let begun = Watch::begin(&place.client, connection, command).await;
+                begun.map_err(|error| match error {
+                    Error::Server(error) => waited_out(error).into(),
+                    error => error,
+                })
             }
-        }
+        };
+        call.run(attempt).await
     }
 
     /// Sends a transaction, from MULTI to EXEC, to the node of its keys. Returns the replies to all of it.
     pub(crate) async fn run_transaction(&self, commands: &[Command]) -> Result<Vec<Reply>, Error> {
         let inner = &commands[1..commands.len() - 1];
         let slot = one_slot(inner)?;
-        let deadline = self.core.config.node.limit_together(inner).and_then(Deadline::after);
+        let deadline = self.core.config.limit_together(inner).and_then(Deadline::after);
         let repeatable = inner.iter().all(Command::is_idempotent);
         let target = Target::Slot(slot, Access::Write);
-        let mut tries = Tries::new(&self.core, target, deadline, "MULTI".to_owned());
-        loop {
-            let place = tries.next().await?;
+        let call = ClusterCall::new(&self.core, target, deadline, "MULTI").repeatable(repeatable);
+        let attempt = |place: Place| async move {
             let encoded: EncodedPipeline = commands.iter().collect();
-            let replies = Replies::Kept(Vec::with_capacity(commands.len()));
-            let error = match place.client.run_until(encoded, replies, deadline).await {
-                Ok(replies) => match redirection(&replies) {
-                    Some(error) => error,
-                    None => return Ok(replies),
-                },
-                Err(error) => error,
-            };
-            tries.failed(&place, error, repeatable).await?;
-        }
+            let replies = place.client.send(Commands::Many(encoded), deadline).await.all()?;
+            redirection(&replies).map_or(Ok(replies), Err)
+        };
+        call.run(attempt).await
     }
 }
 

@@ -16,13 +16,13 @@ fn wire(line: &str) -> String {
     format!("*{}\r\n{args}", words.len())
 }
 
-fn start(client: &Server, line: &str) -> tokio::task::JoinHandle<Result<Value, Error>> {
+fn start(client: &Client, line: &str) -> tokio::task::JoinHandle<Result<Value, Error>> {
     let (client, command) = (client.clone(), Command::from_args(line.split(' ')));
-    tokio::spawn(async move { client.execute(command).await })
+    tokio::spawn(async move { client.command(command).await })
 }
 
 /// A script that runs on the shared connection, and the server's end of it.
-async fn running(config: &Config) -> (tokio::task::JoinHandle<Result<Value, Error>>, Server, Door, Peer) {
+async fn running(config: &Config) -> (tokio::task::JoinHandle<Result<Value, Error>>, Client, Door, Peer) {
     let (client, door, mut shared) = pair(config).await;
     let script = start(&client, "EVAL loop 0");
     shared.expect(&wire("EVAL loop 0")).await;
@@ -90,7 +90,7 @@ async fn over_the_only_stream_it_is_sent_with_the_others() {
     let (ours, peer) = tokio::io::duplex(4096);
     let mut peer = Peer(peer);
     let endpoint = "valkey://test:1".parse().expect("a good URL");
-    let (client, ()) = tokio::join!(Server::from_stream(ours, &endpoint), peer.greet());
+    let (client, ()) = tokio::join!(Client::from_stream(ours, &endpoint), peer.greet());
     let client = client.expect("connected");
     let kill = start(&client, "SCRIPT KILL");
     peer.expect(&wire("SCRIPT KILL")).await;

@@ -14,7 +14,7 @@ const BLPOP: &str = "*3\r\n$5\r\nBLPOP\r\n$1\r\nl\r\n$1\r\n0\r\n";
 /// A call that blocks, and the server's ends of the shared connection and its own.
 async fn blocked(
     config: &Config,
-) -> (tokio::task::JoinHandle<Result<Value, Error>>, Server, Door, Peer, Peer) {
+) -> (tokio::task::JoinHandle<Result<Value, Error>>, Client, Door, Peer, Peer) {
     let (client, door, shared) = pair(config).await;
     let mut own = door.admit();
     let call = tokio::spawn({
@@ -140,7 +140,12 @@ async fn of_a_node(
     let (client, door, shared) = pair(&Config::default().keepalive_timeout(None)).await;
     let mut own = door.admit();
     let call = tokio::spawn(async move {
-        client.checkout_until_replaced(Duration::from_secs(1), replaced).await?.command(["GET", "k"]).await
+        client
+            .server()
+            .checkout_until_replaced(Duration::from_secs(1), replaced)
+            .await?
+            .command(["GET", "k"])
+            .await
     });
     own.greet().await;
     own.expect("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n").await;
@@ -162,7 +167,7 @@ async fn a_call_leaves_a_server_that_was_replaced_and_answers_nothing() {
 async fn no_connection_is_waited_for_to_a_server_that_was_replaced_and_answers_nothing() {
     let (client, door, mut shared) = pair(&Config::default().keepalive_timeout(None)).await;
     let _accepted = door.admit();
-    let connecting = client.checkout_until_replaced(Duration::from_secs(1), || Box::pin(ready(())));
+    let connecting = client.server().checkout_until_replaced(Duration::from_secs(1), || Box::pin(ready(())));
     let (connected, ()) = tokio::join!(connecting, shared.expect(PING));
     let error = connected.expect_err("it was replaced");
     let text =
@@ -197,8 +202,10 @@ async fn calls_on_a_node_that_may_be_replaced_share_the_questions_to_it() {
     let calls = [(); 2].map(|()| {
         let client = client.clone();
         tokio::spawn(async move {
-            let mut own =
-                client.checkout_until_replaced(Duration::from_secs(1), || Box::pin(pending())).await?;
+            let mut own = client
+                .server()
+                .checkout_until_replaced(Duration::from_secs(1), || Box::pin(pending()))
+                .await?;
             own.command(["GET", "k"]).await
         })
     });

@@ -1,5 +1,7 @@
 //! [`EndpointError`]: why an endpoint is invalid, and what is allowed.
 
+use super::options::instead_of_option;
+
 /// Why a URL, or an endpoint built in code, is invalid. Never contains a password, nor a part of one that is not escaped, or
 /// that no host follows. It does name unknown options, and values that an option cannot have. So do not escape a password by half:
 /// in `host:1?rest=of`, a number and a bare `?` make an option of the rest.
@@ -35,8 +37,8 @@ pub enum EndpointError {
     MissingHost,
     /// A URL with a list of hosts.
     #[error(
-        "the URL names several hosts: give Cluster a list of URLs, or use Sentinels, as in \
-         valkey+sentinel://host:26379,host:26379/service"
+        "the URL names several hosts: those of a cluster need +cluster behind the scheme, as in valkey+cluster://host:6379,host:6379, \
+         and Sentinels +sentinel, as in valkey+sentinel://host:26379,host:26379/service"
     )]
     SeveralHosts,
     /// A Sentinel URL without the name of a service.
@@ -45,6 +47,9 @@ pub enum EndpointError {
     /// A Sentinel URL where one server's address is needed.
     #[error("Sentinels cannot be used here: give the address of a server, such as rdma://host:port")]
     SentinelHere,
+    /// A cluster where one server's address is needed.
+    #[error("a cluster cannot be used here: give the address of a server, such as rdma://host:port")]
+    ClusterHere,
     /// Port 0.
     #[error("port 0 cannot be connected to: use 1 to 65535")]
     PortZero,
@@ -106,20 +111,20 @@ pub enum EndpointError {
         /// The option.
         option: &'static str,
     },
+    /// The list of servers of a cluster to start from is empty.
+    #[error("no server to start from: give at least one URL")]
+    NoSeeds,
+    /// The servers of a cluster to start from differ in more than their address.
+    #[error("{other} differs from {first} in scheme, login or options: give the same for all servers")]
+    MixedSeeds {
+        /// The first.
+        first: String,
+        /// The one that differs.
+        other: String,
+    },
     /// A cache over RESP2.
     #[error("a cache needs RESP3: leave protocol=resp2 out")]
     NeedsResp3,
-}
-
-/// What to do about an option that does not exist.
-fn instead_of_option(name: &str) -> &'static str {
-    match name {
-        "db" | "database" => "put the database after the port: /1",
-        _ => {
-            "use protocol, timeout, rx_size, device, gid, source, poll, fallback or rdma_port; \
-             with Sentinels also sentinel_user and sentinel_password"
-        }
-    }
 }
 
 /// What to do where other clients' URLs name something that this one has no scheme for.
@@ -135,7 +140,7 @@ fn instead_of(scheme: &str) -> &'static str {
             ", with +sentinel behind it: valkey+sentinel://host:26379/service"
         }
         _ if scheme.ends_with("+cluster") || scheme.ends_with("-cluster") => {
-            "; for a cluster, give Cluster a list of such URLs"
+            ", with +cluster behind it: valkey+cluster://host:6379,host:6379"
         }
         _ => "",
     }

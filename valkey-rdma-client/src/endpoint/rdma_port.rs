@@ -64,7 +64,7 @@ impl fmt::Display for RdmaPort {
     }
 }
 
-pub(super) const ALLOWED: &str = "same, +N, N or discover, with N from 1 to 65535";
+const ALLOWED: &str = "same, +N, N or discover, with N from 1 to 65535";
 
 #[cfg(test)]
 mod tests {

@@ -118,7 +118,7 @@ fn a_plus_sign_is_a_plus_sign_everywhere() {
         .expect("a good URL");
     assert_eq!((endpoint.user(), endpoint.password()), (Some("a+b"), Some("c+d")));
     let sentinels = endpoint.sentinels().expect("Sentinels");
-    assert_eq!((sentinels.service(), sentinels.login()), ("s+t", (Some("w+1"), Some("p+2+"))));
+    assert_eq!((sentinels.service(), &sentinels.login), ("s+t", &Login::new("w+1".into(), "p+2+".into())));
     let endpoint: Endpoint = "rdma://h?device=a+b%20c&rdma_port=+100".parse().expect("a good URL");
     assert_eq!((endpoint.device(), endpoint.rdma_port()), (Some("a+b c"), RdmaPort::Offset(100)));
     let endpoint: Endpoint = "emulated://h?device=unix:/run/x".parse().expect("a good URL");

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use super::authority::{authority, authority_in_url, canonical};
-use super::percent::{percent_decode, query_pairs};
-use super::{Endpoint, EndpointError, Transport};
+use super::url::{authority, canonical};
+use super::{Endpoint, EndpointError, Login, Transport};
 
 /// Sentinels, and the name of the service whose primary they report.
 ///
@@ -22,22 +21,9 @@ use super::{Endpoint, EndpointError, Transport};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentinels {
     service: String,
-    addresses: Vec<(String, u16)>,
-    login: Option<Login>,
-}
-
-/// A login that is not shown.
-#[derive(Clone, PartialEq, Eq)]
-struct Login {
-    user: Option<String>,
-    password: String,
-}
-
-impl Login {
-    /// The default user has no empty password.
-    fn is_one(&self) -> bool {
-        self.user.is_some() || !self.password.is_empty()
-    }
+    pub(super) addresses: Vec<(String, u16)>,
+    /// Of the Sentinels. They have other users than the servers.
+    pub(super) login: Login,
 }
 
 impl Sentinels {
@@ -51,15 +37,14 @@ impl Sentinels {
         addresses: impl IntoIterator<Item = (impl Into<String>, u16)>,
     ) -> Self {
         let addresses = addresses.into_iter().map(|(host, port)| (canonical(host.into()), port)).collect();
-        Self { service: service.into(), addresses, login: None }
+        Self { service: service.into(), addresses, login: Login::default() }
     }
 
     /// Sets user and password for the Sentinels. They are not those of the servers. An empty name stands for the default user. It has no
     /// empty password: both empty mean no login.
     #[must_use]
     pub fn with_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        let user = Some(user.into()).filter(|user| !user.is_empty());
-        self.login = Some(Login { user, password: password.into() }).filter(Login::is_one);
+        self.login = Login::new(user.into(), password.into());
         self
     }
 
@@ -73,20 +58,6 @@ impl Sentinels {
     #[must_use]
     pub fn service(&self) -> &str {
         &self.service
-    }
-
-    /// User and password for the Sentinels.
-    pub(super) fn login(&self) -> (Option<&str>, Option<&str>) {
-        match &self.login {
-            Some(Login { user, password }) => (user.as_deref(), Some(password)),
-            None => (None, None),
-        }
-    }
-
-    /// The addresses as they stand in a URL.
-    pub(super) fn in_url(&self) -> String {
-        let addresses = self.addresses.iter().map(|(host, port)| authority_in_url(host, *port));
-        addresses.collect::<Vec<_>>().join(",")
     }
 
     /// Checks what no URL can say: the service, and each address.
@@ -106,14 +77,11 @@ impl Sentinels {
     /// The endpoint of each Sentinel, over TCP: they have no other transport.
     pub(crate) fn endpoints(&self, template: &Endpoint) -> Vec<Endpoint> {
         let endpoint = |(host, port): &(String, u16)| {
-            let endpoint = Endpoint::new(Transport::Tcp, host, *port)
+            let mut endpoint = Endpoint::new(Transport::Tcp, host, *port)
                 .with_protocol(template.protocol())
                 .with_timeout(template.timeout());
-            match &self.login {
-                Some(Login { user: Some(user), password }) => endpoint.with_login(user, password),
-                Some(Login { user: None, password }) => endpoint.with_password(password),
-                None => endpoint,
-            }
+            endpoint.login.clone_from(&self.login);
+            endpoint
         };
         self.addresses.iter().map(endpoint).collect()
     }
@@ -126,70 +94,6 @@ impl fmt::Display for Sentinels {
         f.write_str(&addresses.join(","))
     }
 }
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
-    }
-}
-
-/// The endpoint of a URL whose scheme was `scheme+sentinel`; `rest` is what follows `://`.
-pub(super) fn parse(scheme: &str, rest: &str) -> Result<Endpoint, EndpointError> {
-    let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-    let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
-    let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let path = path.strip_prefix('/').unwrap_or(path);
-    let (service, database) = path.split_once('/').unwrap_or((path, ""));
-    let service = percent_decode(service)?;
-    if service.is_empty() {
-        return Err(EndpointError::MissingService);
-    }
-    let addresses: Result<Vec<_>, _> = hosts.split(',').map(sentinel).collect();
-
-    // What is left is the URL of an ordinary server, whose address the Sentinels report.
-    let own = |pair: &&str| !SENTINEL_OPTIONS.contains(&pair.split('=').next().unwrap_or_default());
-    let others: Vec<&str> = query.split('&').filter(own).collect();
-    let at = if login.is_empty() { "" } else { "@" };
-    let ordinary = format!("{scheme}://{login}{at}{PLACEHOLDER}/{database}?{}", others.join("&"));
-    let endpoint: Endpoint = ordinary.parse()?;
-
-    let mut sentinels = Sentinels::new(service, addresses?);
-    sentinels.login = sentinel_login(query)?;
-    Ok(endpoint.with_sentinels(sentinels))
-}
-
-fn sentinel(text: &str) -> Result<(String, u16), EndpointError> {
-    // As a server's address, but for the default port.
-    let one: Endpoint = format!("valkey://{text}").parse()?;
-    let has_port = text.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && !port.contains(']'));
-    Ok((one.host().to_owned(), if has_port { one.port() } else { Sentinels::DEFAULT_PORT }))
-}
-
-fn sentinel_login(query: &str) -> Result<Option<Login>, EndpointError> {
-    let (mut user, mut password) = (None, None);
-    for pair in query_pairs(query) {
-        let (name, value) = pair?;
-        let option = match &name[..] {
-            "sentinel_user" => &mut user,
-            "sentinel_password" => &mut password,
-            _ => continue,
-        };
-        if option.replace(value).is_some() {
-            return Err(EndpointError::RepeatedOption { name });
-        }
-    }
-    match (user, password) {
-        (None, None) => Ok(None),
-        (user, Some(password)) => {
-            Ok(Some(Login { user: user.filter(|user| !user.is_empty()), password }).filter(Login::is_one))
-        }
-        (Some(_), None) => Err(EndpointError::UserWithoutPassword),
-    }
-}
-
-const SENTINEL_OPTIONS: [&str; 2] = ["sentinel_user", "sentinel_password"];
-/// Never resolved.
-const PLACEHOLDER: &str = "sentinel";
 
 #[cfg(test)]
 mod tests {
@@ -230,6 +134,8 @@ mod tests {
             ("rdma+sentinel://a/m?sentinel_user=x", "no password"),
             ("rdma+sentinel://a/m?sentinel_password=%secret", "%25"),
             ("http+sentinel://a/m", "unknown URL scheme"),
+            ("rdma+sentinel://a/m#x", "%23"),
+            ("rdma+sentinel://a/m/3?timeout=1s#x", "%23"),
             ("rdma+sentinel://u:12/secret@a:26379", "%2F"),
             ("rdma+sentinel://u:12/secret@a:26379/m", "%2F"),
             ("rdma+sentinel://u:12?secret@a:26379/m", "%3F"),

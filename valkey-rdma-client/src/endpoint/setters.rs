@@ -1,4 +1,4 @@
-//! What can be set of an [`Endpoint`] in code.
+//! What can be set of an [`Endpoint`] in code, and what of it is possible.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::{Polling, address};
 
-use super::authority::canonical;
-use super::{Endpoint, RdmaPort, Sentinels, Transport};
+use super::url::canonical;
+use super::{Endpoint, EndpointError, Login, RdmaPort, Sentinels, Transport};
 
 const NANOS_PER_MILLI: u128 = 1_000_000;
 
@@ -16,8 +16,7 @@ impl Endpoint {
     /// It has no empty password: both empty mean no login.
     #[must_use]
     pub fn with_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        self.user = Some(user.into()).filter(|user| !user.is_empty());
-        self.password = Some(password.into()).filter(|password| self.user.is_some() || !password.is_empty());
+        self.login = Login::new(user.into(), password.into());
         self
     }
 
@@ -55,14 +54,14 @@ impl Endpoint {
     /// with a value outside, or over TCP with any value, is an error.
     #[must_use]
     pub fn with_rx_size(mut self, bytes: u32) -> Self {
-        self.rx_size = Some(bytes);
+        self.settings.rx_size = Some(bytes);
         self
     }
 
     /// Sets the RDMA device by name. Default: the one that routes to the server. Over TCP this is an error.
     #[must_use]
     pub fn with_device(mut self, name: impl Into<String>) -> Self {
-        self.device = Some(name.into());
+        self.settings.device = Some(name.into());
         self
     }
 
@@ -79,14 +78,14 @@ impl Endpoint {
     /// decides. RoCE only; an error with any scheme but `rdma`.
     #[must_use]
     pub fn with_gid(mut self, index: u32) -> Self {
-        self.gid = Some(index);
+        self.settings.gid = Some(index);
         self
     }
 
     /// Connects from this local address, and through its interface. Default: the route decides.
     #[must_use]
     pub fn with_source(mut self, address: IpAddr) -> Self {
-        self.source = Some(address);
+        self.settings.source = Some(address);
         self
     }
 
@@ -94,7 +93,7 @@ impl Endpoint {
     /// any other mode is an error.
     #[must_use]
     pub fn with_polling(mut self, mode: Polling) -> Self {
-        self.polling = mode;
+        self.settings.polling = mode;
         self
     }
 
@@ -143,10 +142,48 @@ impl Endpoint {
     /// Makes it an endpoint over TCP, without the settings that make no sense there.
     pub(crate) fn over_tcp(&self, host: impl Into<String>, port: u16) -> Self {
         let mut tcp = Self::new(Transport::Tcp, host, port);
-        tcp.user.clone_from(&self.user);
-        tcp.password.clone_from(&self.password);
+        tcp.login.clone_from(&self.login);
         (tcp.database, tcp.protocol) = (self.database, self.protocol);
-        (tcp.timeout, tcp.source) = (self.timeout, self.source);
+        (tcp.timeout, tcp.settings.source) = (self.timeout, self.settings.source);
         tcp
+    }
+
+    /// Refuses Sentinels and clusters, where the address must be that of a server.
+    pub(crate) fn check_direct(&self) -> Result<(), EndpointError> {
+        match (&self.sentinels, &self.other_seeds) {
+            (Some(_), _) => Err(EndpointError::SentinelHere),
+            (None, Some(_)) => Err(EndpointError::ClusterHere),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Refuses a cluster, and what only makes sense for one, where one server is needed.
+    pub(crate) fn check_single(&self) -> Result<(), EndpointError> {
+        match self.rdma_port {
+            _ if self.is_cluster() => Err(EndpointError::ClusterHere),
+            RdmaPort::Same => Ok(()),
+            _ if self.sentinels.is_some() => Ok(()),
+            _ => Err(EndpointError::OnlyForClusters { option: "rdma_port" }),
+        }
+    }
+
+    /// Refuses what the setters accept and no URL can say.
+    pub(crate) fn check(&self) -> Result<(), EndpointError> {
+        match &self.sentinels {
+            Some(_) if self.is_cluster() => return Err(EndpointError::SentinelHere),
+            Some(sentinels) => sentinels.check()?,
+            None => {
+                let others = self.other_seeds.iter().flatten().map(|(host, port)| (host, *port));
+                for (host, port) in others.chain([(&self.host, self.port)]) {
+                    match (host.is_empty(), port) {
+                        (true, _) => return Err(EndpointError::MissingHost),
+                        (false, 0) => return Err(EndpointError::PortZero),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        let mut read_back = self.clone();
+        self.options().try_for_each(|(name, value)| read_back.set_option(name, &value))
     }
 }

@@ -78,8 +78,8 @@ fn bad_urls_are_refused_with_what_is_allowed() {
         ("rediss://h", "TLS is not supported"),
         ("unix:///run/valkey.sock", "Unix sockets are not supported"),
         ("://h", "unknown URL scheme \"\""),
-        ("valkey+cluster://h", "give Cluster a list of such URLs"),
-        ("valkey://a:1,b:2", "several hosts: give Cluster a list of URLs, or use Sentinels"),
+        ("valkey-cluster://h", "with +cluster behind it: valkey+cluster://"),
+        ("valkey://a:1,b:2", "several hosts: those of a cluster need +cluster"),
         ("rdma://me:p,w@a,b/0", "several hosts"),
         ("valkey://h?db=1", "put the database after the port: /1"),
         ("rdma://", "names no host"),
@@ -141,6 +141,33 @@ fn bad_urls_are_refused_with_what_is_allowed() {
         assert!(text.contains(expected), "{url}: {text}");
         assert!(!text.contains('\n'), "{url}: {text}");
     }
+}
+
+#[test]
+fn schemes_are_read_in_upper_case_too() {
+    for (url, same) in [
+        ("VALKEY://h", "valkey://h"),
+        ("valkey+SENTINEL://s/m", "valkey+sentinel://s/m"),
+        ("RDMA+Sentinel://s/m?sentinel_password=p", "rdma+sentinel://s/m?sentinel_password=p"),
+    ] {
+        assert_eq!(parse(url), parse(same), "{url}");
+        assert!(parse(same).is_ok(), "{same}");
+    }
+}
+
+#[test]
+fn the_table_in_the_documentation_has_every_option() {
+    let documented: Vec<&str> = include_str!("../endpoint.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("/// | `")?.split_once("=` |").map(|(name, _)| name))
+        .collect();
+    let names = options::OPTIONS.iter().map(|option| option.name);
+    let ordinary: Vec<&str> = names.filter(|name| !name.starts_with("sentinel_")).collect();
+    assert_eq!(documented, ordinary);
+    let text = parse("rdma://h?colour=blue").expect_err("no option").to_string();
+    let all = "use protocol, timeout, rx_size, device, gid, source, poll, fallback or rdma_port; \
+               with Sentinels also sentinel_user and sentinel_password";
+    assert!(text.ends_with(all), "{text}");
 }
 
 #[test]

@@ -2,17 +2,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
-use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use url::{Host, Url};
-use valkey_rdma_transport::{Polling, address};
+use valkey_rdma_transport::address;
 
-use super::authority::authority_in_url;
-use super::check::{ALLOWED_DEVICES, ALLOWED_RX_SIZES};
-use super::percent::{encode_value, percent_decode, percent_encode, query_pairs};
-use super::rdma_port::RdmaPort;
-use super::{Endpoint, EndpointError, Protocol, Transport};
+use super::{Endpoint, EndpointError, Login, Sentinels, Transport};
 
 impl FromStr for Endpoint {
     type Err = EndpointError;
@@ -22,101 +19,238 @@ impl FromStr for Endpoint {
         let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
             return Err(EndpointError::NotAUrl);
         };
-        if let Some(plain) = scheme.strip_suffix("+sentinel") {
-            check_separators(rest)?;
-            return super::sentinels::parse(plain, rest);
-        }
+        let (scheme, servers) = Servers::named_by(scheme);
         let transport = match scheme.to_ascii_lowercase().as_str() {
             "rdma" => Transport::Rdma,
             "emulated" => Transport::Emulated,
             "valkey" | "redis" => Transport::Tcp,
             _ => return Err(EndpointError::UnknownScheme { scheme: scheme.to_owned() }),
         };
-        if text.contains('#') {
+        if rest.contains('#') {
             return Err(EndpointError::Fragment);
         }
         check_separators(rest)?;
-        let place = rest.split(['/', '?']).next().unwrap_or_default();
-        let (login, hosts) = place.rsplit_once('@').unwrap_or(("", place));
-        if hosts.contains(',') {
-            return Err(EndpointError::SeveralHosts);
+        match servers {
+            Servers::One => parse_one(transport, rest),
+            Servers::BehindSentinels => parse_behind_sentinels(transport, rest),
+            Servers::OfCluster => parse_cluster(transport, rest),
         }
-        let (text, zone) = without_zone(text);
-        let url = Url::parse(&text).map_err(|error| EndpointError::Syntax { reason: error.to_string() })?;
-        let host = match url.host() {
-            Some(Host::Domain(name)) if !name.is_empty() => percent_decode(name)?,
-            Some(Host::Ipv4(address)) => address.to_string(),
-            Some(Host::Ipv6(address)) => format!("{address}{zone}"),
-            _ => return Err(EndpointError::MissingHost),
-        };
-        let port = match url.port() {
-            Some(0) => return Err(EndpointError::PortZero),
-            other => other.unwrap_or(Self::DEFAULT_PORT),
-        };
+    }
+}
 
-        let mut endpoint = Self::new(transport, host, port);
-        // An empty password is none to the crate.
-        endpoint = match (url.username(), login.contains(':')) {
-            ("", false) => endpoint,
+/// Which servers a URL names, by what is behind the `+` of its scheme.
+enum Servers {
+    One,
+    /// `+sentinel`.
+    BehindSentinels,
+    /// `+cluster`.
+    OfCluster,
+}
+
+impl Servers {
+    /// The scheme without its end, and what that says. Upper and lower case are the same.
+    fn named_by(scheme: &str) -> (&str, Self) {
+        match scheme.rsplit_once('+') {
+            Some((plain, kind)) if kind.eq_ignore_ascii_case("sentinel") => (plain, Self::BehindSentinels),
+            Some((plain, kind)) if kind.eq_ignore_ascii_case("cluster") => (plain, Self::OfCluster),
+            _ => (scheme, Self::One),
+        }
+    }
+}
+
+/// The endpoint of one server. `rest` is what follows `://`.
+fn parse_one(transport: Transport, rest: &str) -> Result<Endpoint, EndpointError> {
+    let (login, hosts, _) = parts(rest);
+    if hosts.contains(',') {
+        return Err(EndpointError::SeveralHosts);
+    }
+    let (rest, zone) = without_zone(rest);
+    let url = syntax(&rest)?;
+    let mut endpoint = Endpoint::new(transport, host(&url, &zone)?, port(&url, Endpoint::DEFAULT_PORT)?);
+    endpoint.read_settings(login, &url)?;
+    endpoint.check()?;
+    Ok(endpoint)
+}
+
+/// The endpoint of the primary of a service, whose address Sentinels report.
+fn parse_behind_sentinels(transport: Transport, rest: &str) -> Result<Endpoint, EndpointError> {
+    let (login, hosts, tail) = parts(rest);
+    let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let (service, database) = path.split_once('/').unwrap_or((path, ""));
+    let service = percent_decode(service)?;
+    if service.is_empty() {
+        return Err(EndpointError::MissingService);
+    }
+    let sentinels = Sentinels::new(service, addresses(hosts, Sentinels::DEFAULT_PORT)?);
+    let mut endpoint = Endpoint::new(transport, "", Endpoint::DEFAULT_PORT).with_sentinels(sentinels);
+    let at = if login.is_empty() { "" } else { "@" };
+    // The login, database and options stand as in the URL of one server.
+    endpoint.read_settings(login, &syntax(&format!("{login}{at}primary/{database}?{query}"))?)?;
+    if let Some(sentinels) = &mut endpoint.sentinels {
+        sentinels.login = std::mem::take(&mut sentinels.login).as_read()?;
+    }
+    endpoint.check()?;
+    Ok(endpoint)
+}
+
+/// The endpoint of a cluster, of which the URL names some nodes.
+fn parse_cluster(transport: Transport, rest: &str) -> Result<Endpoint, EndpointError> {
+    let (login, hosts, tail) = parts(rest);
+    let mut nodes = addresses(hosts, Endpoint::DEFAULT_PORT)?.into_iter();
+    let (host, port) = nodes.next().ok_or(EndpointError::MissingHost)?;
+    let mut endpoint = Endpoint::new(transport, host, port).with_cluster(nodes);
+    let at = if login.is_empty() { "" } else { "@" };
+    endpoint.read_settings(login, &syntax(&format!("{login}{at}node{tail}"))?)?;
+    endpoint.check()?;
+    Ok(endpoint)
+}
+
+/// The addresses of a list, with commas between them.
+fn addresses(hosts: &str, default_port: u16) -> Result<Vec<(String, u16)>, EndpointError> {
+    let address = |text| {
+        let (text, zone) = without_zone(text);
+        let url = syntax(&text)?;
+        Ok((host(&url, &zone)?, port(&url, default_port)?))
+    };
+    hosts.split(',').map(address).collect()
+}
+
+/// Login, hosts, and what follows them from the first `/` or `?` on.
+fn parts(rest: &str) -> (&str, &str, &str) {
+    let (place, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (login, hosts) = place.rsplit_once('@').unwrap_or(("", place));
+    (login, hosts, tail)
+}
+
+/// What follows `://`, by the syntax of URLs.
+fn syntax(rest: &str) -> Result<Url, EndpointError> {
+    Url::parse(&format!("valkey://{rest}"))
+        .map_err(|error| EndpointError::Syntax { reason: error.to_string() })
+}
+
+fn host(url: &Url, zone: &str) -> Result<String, EndpointError> {
+    match url.host() {
+        Some(Host::Domain(name)) if !name.is_empty() => percent_decode(name),
+        Some(Host::Ipv4(address)) => Ok(address.to_string()),
+        Some(Host::Ipv6(address)) => Ok(format!("{address}{zone}")),
+        _ => Err(EndpointError::MissingHost),
+    }
+}
+
+fn port(url: &Url, default: u16) -> Result<u16, EndpointError> {
+    match url.port() {
+        Some(0) => Err(EndpointError::PortZero),
+        other => Ok(other.unwrap_or(default)),
+    }
+}
+
+impl Endpoint {
+    /// Sets login, database and options. `login` is that of the text: an empty password is none to the URL.
+    fn read_settings(&mut self, login: &str, url: &Url) -> Result<(), EndpointError> {
+        self.login = match (url.username(), login.contains(':')) {
+            ("", false) => Login::default(),
             (_, false) => return Err(EndpointError::UserWithoutPassword),
-            (user, true) => {
-                endpoint.with_login(percent_decode(user)?, percent_decode(url.password().unwrap_or(""))?)
-            }
+            (user, true) => Login::new(percent_decode(user)?, percent_decode(url.password().unwrap_or(""))?),
         };
-        endpoint.database = match url.path() {
+        self.database = match url.path() {
             "" | "/" => 0,
             path => path
                 .strip_prefix('/')
                 .and_then(|number| number.parse().ok())
                 .ok_or(EndpointError::BadDatabase)?,
         };
-        let query = url.query().unwrap_or_default();
+        let options = url.query().unwrap_or_default().split('&').filter(|option| !option.is_empty());
         // Before one is quoted: it may be the rest of a password behind a bare `?`, in a URL without a host.
-        if query.split('&').any(|option| !option.is_empty() && !option.contains('=')) {
+        if options.clone().any(|option| !option.contains('=')) {
             return Err(EndpointError::OptionWithoutValue);
         }
         let mut seen: Vec<String> = Vec::new();
-        for pair in query_pairs(query) {
-            let (name, value) = pair?;
+        for (name, value) in options.filter_map(|option| option.split_once('=')) {
+            let (name, value) = (percent_decode(name)?, percent_decode(value)?);
             if seen.contains(&name) {
                 return Err(EndpointError::RepeatedOption { name });
             }
-            endpoint.set_option(&name, &value)?;
+            self.set_option(&name, &value)?;
             seen.push(name);
         }
-        endpoint.check()?;
-        Ok(endpoint)
+        Ok(())
+    }
+
+    /// The URL of this endpoint with its login and all options. Parsing it gives an equal endpoint, or the error that connecting gives too.
+    /// It contains the passwords: use `Display` for logs.
+    ///
+    /// ```
+    /// use valkey_rdma_client::{Endpoint, Transport};
+    ///
+    /// let endpoint = Endpoint::new(Transport::Rdma, "10.0.0.7", 6379).with_login("app", "s@cret").with_rx_size(65536);
+    /// assert_eq!(endpoint.to_url(), "rdma://app:s%40cret@10.0.0.7:6379?rx_size=65536");
+    /// assert_eq!(endpoint.to_url().parse(), Ok(endpoint));
+    /// ```
+    #[must_use]
+    pub fn to_url(&self) -> String {
+        let login = match self.password() {
+            Some(password) => {
+                format!("{}:{}@", percent_encode(self.user().unwrap_or("")), percent_encode(password))
+            }
+            None => String::new(),
+        };
+        let place = match &self.sentinels {
+            Some(sentinels) => {
+                let addresses = authorities_in_url(&sentinels.addresses);
+                format!("{}/{}", addresses.join(","), percent_encode(sentinels.service()))
+            }
+            None => {
+                let mut nodes = vec![authority_in_url(&self.host, self.port)];
+                nodes.extend(self.other_seeds.iter().flat_map(|others| authorities_in_url(others)));
+                nodes.join(",")
+            }
+        };
+        let mut url = format!("{}://{login}{place}", self.scheme());
+        if self.database != 0 {
+            url.push_str(&format!("/{}", self.database));
+        }
+        let mut separator = '?';
+        for (name, value) in self.options() {
+            url.push_str(&format!("{separator}{name}={}", encode_value(&value)));
+            separator = '&';
+        }
+        url
+    }
+
+    fn scheme(&self) -> String {
+        let transport = match self.transport {
+            Transport::Rdma => "rdma",
+            Transport::Emulated => "emulated",
+            Transport::Tcp => "valkey",
+        };
+        let servers = match (&self.sentinels, &self.other_seeds) {
+            (Some(_), _) => "+sentinel",
+            (None, Some(_)) => "+cluster",
+            (None, None) => "",
+        };
+        format!("{transport}{servers}")
     }
 }
 
-/// The URL without the zone of its IPv6 address, which the syntax of URLs does not have; and that zone behind a `%`.
-fn without_zone(url: &str) -> (Cow<'_, str>, String) {
-    let start = url.find("://").map_or(0, |at| at + 3);
-    let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
-    // A password may have brackets.
-    let start = url[start..end].rfind('@').map_or(start, |at| start + at + 1);
-    let parts = || {
-        let (ip, _) = url[start..end].strip_prefix('[')?.split_once('%')?;
-        let open = start + 1;
-        let close = open + url[open..end].rfind(']')?;
-        let host = address::from_url(url.get(open..close)?).into_owned();
-        let (_, zone) = host.split_once('%')?;
-        Some((format!("{}{ip}{}", &url[..open], &url[close..]), format!("%{zone}")))
-    };
-    parts().map_or((url.into(), String::new()), |(url, zone)| (url.into(), zone))
-}
-
-/// RFC 3986, section 3.1.
-fn is_scheme(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
-}
-
-/// Refuses an `@` after the first `/` or `?` of what follows `://`. The text between may be most of a password, so that no error
-/// may quote it before this check.
-fn check_separators(rest: &str) -> Result<(), EndpointError> {
-    match rest.split_once(['/', '?']) {
-        Some((_, after)) if after.contains('@') => Err(EndpointError::BareSeparator),
-        _ => Ok(()),
+/// As a URL without options, and with the password replaced by `***`. [`Endpoint::to_url`] has everything.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://", self.scheme())?;
+        if self.password().is_some() {
+            write!(f, "{}:***@", self.user().unwrap_or(""))?;
+        }
+        match &self.sentinels {
+            Some(sentinels) => write!(f, "{sentinels}/{}", sentinels.service())?,
+            None => write!(f, "{}", self.authority())?,
+        }
+        for (host, port) in self.other_seeds.iter().flatten() {
+            write!(f, ",{}", authority(host, *port))?;
+        }
+        if self.database != 0 {
+            write!(f, "/{}", self.database)?;
+        }
+        Ok(())
     }
 }
 
@@ -144,126 +278,85 @@ impl TryFrom<&String> for Endpoint {
     }
 }
 
-/// As a URL without options, and with the password replaced by `***`. [`Endpoint::to_url`] has everything.
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = self.scheme();
-        let sentinel = if self.sentinels.is_some() { "+sentinel" } else { "" };
-        write!(f, "{scheme}{sentinel}://")?;
-        if self.password.is_some() {
-            write!(f, "{}:***@", self.user.as_deref().unwrap_or(""))?;
-        }
-        match &self.sentinels {
-            Some(sentinels) => write!(f, "{sentinels}/{}", sentinels.service())?,
-            None => write!(f, "{}", self.authority())?,
-        }
-        if self.database != 0 {
-            write!(f, "/{}", self.database)?;
-        }
-        Ok(())
+/// RFC 3986, section 3.1.
+fn is_scheme(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
+/// Refuses an `@` after the first `/` or `?` of what follows `://`. The text between may be most of a password, so that no error
+/// may quote it before this check.
+fn check_separators(rest: &str) -> Result<(), EndpointError> {
+    match rest.split_once(['/', '?']) {
+        Some((_, after)) if after.contains('@') => Err(EndpointError::BareSeparator),
+        _ => Ok(()),
     }
 }
 
-impl Endpoint {
-    /// The URL of this endpoint with its login and all options. Parsing it gives an equal endpoint, or the error that connecting gives too.
-    /// It contains the passwords: use `Display` for logs.
-    ///
-    /// ```
-    /// use valkey_rdma_client::{Endpoint, Transport};
-    ///
-    /// let endpoint = Endpoint::new(Transport::Rdma, "10.0.0.7", 6379).with_login("app", "s@cret").with_rx_size(65536);
-    /// assert_eq!(endpoint.to_url(), "rdma://app:s%40cret@10.0.0.7:6379?rx_size=65536");
-    /// assert_eq!(endpoint.to_url().parse(), Ok(endpoint));
-    /// ```
-    #[must_use]
-    pub fn to_url(&self) -> String {
-        let login = match (&self.user, &self.password) {
-            (user, Some(password)) => {
-                format!("{}:{}@", percent_encode(user.as_deref().unwrap_or("")), percent_encode(password))
-            }
-            _ => String::new(),
-        };
-        let (sentinel, place) = match &self.sentinels {
-            Some(sentinels) => {
-                ("+sentinel", format!("{}/{}", sentinels.in_url(), percent_encode(sentinels.service())))
-            }
-            None => ("", authority_in_url(&self.host, self.port)),
-        };
-        let mut url = format!("{}{sentinel}://{login}{place}", self.scheme());
-        if self.database != 0 {
-            url.push_str(&format!("/{}", self.database));
-        }
-        let mut separator = '?';
-        let mut add = |name, value: Option<String>| {
-            if let Some(value) = value {
-                url.extend([separator].into_iter().chain(format!("{name}={}", encode_value(&value)).chars()));
-                separator = '&';
-            }
-        };
-        add("protocol", (self.protocol == Protocol::Resp2).then(|| "resp2".to_owned()));
-        let timeout = Some(self.timeout).filter(|timeout| *timeout != Self::DEFAULT_TIMEOUT);
-        add("timeout", timeout.map(|timeout| format!("{}ms", timeout.as_millis())));
-        add("rx_size", self.rx_size.map(|bytes| bytes.to_string()));
-        add("device", self.device.clone());
-        add("gid", self.gid.map(|index| index.to_string()));
-        add("source", self.source.map(|address| address.to_string()));
-        add("poll", (self.polling != Polling::default()).then(|| self.polling.to_string()));
-        add("fallback", self.fallback.then(|| "tcp".to_owned()));
-        add("rdma_port", (self.rdma_port != RdmaPort::Same).then(|| self.rdma_port.to_string()));
-        if let Some(sentinels) = &self.sentinels {
-            let (user, password) = sentinels.login();
-            add("sentinel_user", user.map(str::to_owned));
-            add("sentinel_password", password.map(str::to_owned));
-        }
-        url
-    }
-
-    fn set_option(&mut self, name: &str, value: &str) -> Result<(), EndpointError> {
-        let bad =
-            |allowed| EndpointError::BadOption { name: name.to_owned(), value: value.to_owned(), allowed };
-        match name {
-            "protocol" => match value {
-                "resp2" => self.protocol = Protocol::Resp2,
-                "resp3" => self.protocol = Protocol::Resp3,
-                _ => return Err(bad("resp2 or resp3")),
-            },
-            "timeout" => self.timeout = parse_duration(value).ok_or_else(|| bad(ALLOWED_DURATION))?,
-            "rx_size" => match value.parse() {
-                Ok(bytes) if Self::RX_SIZES.contains(&bytes) => self.rx_size = Some(bytes),
-                _ => return Err(bad(ALLOWED_RX_SIZES)),
-            },
-            "device" if value.is_empty() => return Err(bad(ALLOWED_DEVICES)),
-            "device" => self.device = Some(value.to_owned()),
-            "gid" => self.gid = Some(value.parse().map_err(|_| bad("the index of a GID, such as 1"))?),
-            "source" => {
-                self.source = Some(value.parse().map_err(|_| bad("an IP address of this machine"))?);
-            }
-            "poll" if self.transport == Transport::Tcp => {
-                return Err(EndpointError::NotOnTcp { option: "poll" });
-            }
-            "poll" => self.polling = value.parse().map_err(|_| bad("event, busy or adaptive"))?,
-            "rdma_port" => self.rdma_port = value.parse().map_err(bad)?,
-            "fallback" => match value {
-                "tcp" => self.fallback = true,
-                _ => return Err(bad("tcp")),
-            },
-            _ => return Err(EndpointError::UnknownOption { name: name.to_owned() }),
-        }
-        Ok(())
-    }
-}
-
-const ALLOWED_DURATION: &str = "a number above 0 with ms, s or m, such as 500ms or 5s";
-
-fn parse_duration(text: &str) -> Option<Duration> {
-    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(unit_at);
-    let number: u64 = number.parse().ok().filter(|number| *number > 0)?;
-    let millis = match unit {
-        "ms" => number,
-        "s" => number.checked_mul(1000)?,
-        "m" => number.checked_mul(60_000)?,
-        _ => return None,
+/// What follows `://` without the zone of its IPv6 address, which the syntax of URLs does not have; and that zone behind a `%`.
+fn without_zone(rest: &str) -> (Cow<'_, str>, String) {
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    // A password may have brackets.
+    let start = rest[..end].rfind('@').map_or(0, |at| at + 1);
+    let cut = || {
+        let (ip, _) = rest[start..end].strip_prefix('[')?.split_once('%')?;
+        let open = start + 1;
+        let close = open + rest[open..end].rfind(']')?;
+        let host = address::from_url(rest.get(open..close)?).into_owned();
+        let (_, zone) = host.split_once('%')?;
+        Some((format!("{}{ip}{}", &rest[..open], &rest[close..]), format!("%{zone}")))
     };
-    Some(Duration::from_millis(millis))
+    cut().map_or((rest.into(), String::new()), |(rest, zone)| (rest.into(), zone))
+}
+
+/// `host:port`, with brackets around an IPv6 address.
+pub(crate) fn authority(host: &str, port: u16) -> String {
+    let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+    format!("{open}{host}{close}:{port}")
+}
+
+/// As [`authority`], in a URL: a name may have any characters.
+fn authority_in_url(host: &str, port: u16) -> String {
+    match ipv6(host) {
+        Some(_) => format!("{}:{port}", address::to_url(host)),
+        None => format!("{}:{port}", percent_encode(host)),
+    }
+}
+
+fn authorities_in_url(addresses: &[(String, u16)]) -> Vec<String> {
+    addresses.iter().map(|(host, port)| authority_in_url(host, *port)).collect()
+}
+
+/// The form of a host that its URL has too: an IPv6 address without brackets, in its shortest form. Names are unchanged.
+pub(super) fn canonical(host: String) -> String {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
+    match ipv6(bare) {
+        Some((address, "")) => address.to_string(),
+        Some((address, zone)) => format!("{address}%{zone}"),
+        None => host,
+    }
+}
+
+/// An IPv6 address and its zone, which may be empty.
+fn ipv6(host: &str) -> Option<(Ipv6Addr, &str)> {
+    let (address, zone) = host.split_once('%').unwrap_or((host, ""));
+    Some((address.parse().ok()?, zone))
+}
+
+/// Encodes all but letters, digits and the marks that need no encoding in a URL.
+fn percent_encode(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, RESERVED).to_string()
+}
+
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// As [`percent_encode`], for a value of the query: paths and addresses stay readable.
+fn encode_value(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, RESERVED_IN_VALUES).to_string()
+}
+
+const RESERVED_IN_VALUES: &AsciiSet = &RESERVED.remove(b':').remove(b'/');
+
+/// Decodes `%XX`. A `+` is a plus sign: only HTML forms write blanks so.
+fn percent_decode(text: &str) -> Result<String, EndpointError> {
+    valkey_rdma_transport::percent_decode(text).ok_or(EndpointError::BadEncoding)
 }

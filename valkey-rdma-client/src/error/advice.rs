@@ -6,7 +6,7 @@ use valkey_rdma_resp::{ServerError, ServerErrorKind};
 pub(super) fn advice(error: &ServerError) -> &'static str {
     match error.kind() {
         ServerErrorKind::Moved | ServerErrorKind::Ask => {
-            return "; the server belongs to a cluster: a Cluster finds the node, unless the caller has named one";
+            return "; the server belongs to a cluster: unless the caller has named the node, connect with rdma+cluster:// or valkey+cluster://";
         }
         ServerErrorKind::CrossSlot => {
             return "; the server belongs to a cluster: give keys that are used together the same hash tag, as {user1}:name and \
@@ -38,8 +38,7 @@ mod tests {
     #[test]
     fn the_errors_of_a_cluster_say_what_finds_the_node() {
         let text = |reply: &str| Error::from(ServerError::from_reply(reply.as_bytes())).to_string();
-        let advice =
-            "the server belongs to a cluster: a Cluster finds the node, unless the caller has named one";
+        let advice = "the server belongs to a cluster: unless the caller has named the node, connect with rdma+cluster:// or valkey+cluster://";
         assert_eq!(text("MOVED 866 h:1"), format!("MOVED 866 h:1; {advice}"));
         assert_eq!(text("ASK 866 h:1"), format!("ASK 866 h:1; {advice}"));
         assert!(

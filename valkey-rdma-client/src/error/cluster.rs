@@ -10,19 +10,10 @@ use super::Error;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// The list of servers to start from is empty.
-    #[error("no server to start from: give at least one URL")]
-    NoSeeds,
-    /// The servers to start from differ in more than their address.
-    #[error("{other} differs from {first} in scheme, login or options: give the same for all servers")]
-    MixedSeeds {
-        /// The first.
-        first: String,
-        /// The one that differs.
-        other: String,
-    },
     /// The server runs without cluster mode.
-    #[error("{peer} is not part of a cluster ({error}): use Server for a single server")]
+    #[error(
+        "{peer} is not part of a cluster ({error}): give the URL of a single server alone, without +cluster and not in a list"
+    )]
     NotACluster {
         /// `host:port` of the server.
         peer: Arc<str>,
@@ -45,20 +36,11 @@ pub enum ClusterError {
         /// What the last of them failed with.
         last: Box<Error>,
     },
-    /// No node serves the slot of the key.
-    #[error("no node serves slot {slot}; see CLUSTER INFO on any node")]
+    /// No node serves the slot of the key, or a slot that does not exist; or no node serves any slot.
+    #[error("{}", uncovered(*.slot))]
     Uncovered {
-        /// The slot.
-        slot: u16,
-    },
-    /// No node serves any slot.
-    #[error("the cluster has no primary with slots; see CLUSTER INFO on any node")]
-    NoPrimaries,
-    /// There is no such slot.
-    #[error("there is no slot {slot}: slots are 0 to 16383")]
-    NoSuchSlot {
-        /// The slot that was asked for.
-        slot: u16,
+        /// The slot. `None`: there is no primary.
+        slot: Option<u16>,
     },
     /// The keys belong to different slots, and the command cannot be split. In a transaction, and after WATCH, all commands together
     /// have one slot.
@@ -119,7 +101,7 @@ pub enum ClusterError {
         first: Box<Error>,
     },
     /// The node is not part of the cluster.
-    #[error("{address} is not a node of this cluster; see ClusterClient::status")]
+    #[error("{address} is not a node of this cluster; see Cluster::status")]
     UnknownNode {
         /// The address that was asked for.
         address: String,
@@ -133,3 +115,13 @@ pub enum ClusterError {
         reason: String,
     },
 }
+
+fn uncovered(slot: Option<u16>) -> String {
+    match slot {
+        None => "the cluster has no primary with slots; see CLUSTER INFO on any node".to_owned(),
+        Some(slot @ ..=LAST_SLOT) => format!("no node serves slot {slot}; see CLUSTER INFO on any node"),
+        Some(slot) => format!("there is no slot {slot}: slots are 0 to {LAST_SLOT}"),
+    }
+}
+
+const LAST_SLOT: u16 = 16_383;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use valkey_rdma_resp::{ProtocolError, ServerError, ServerErrorKind};
-use valkey_rdma_transport::TransportError;
+use valkey_rdma_resp::{RespError, ServerError, ServerErrorKind};
 use valkey_rdma_transport::address::AddressError;
+use valkey_rdma_transport::{TransportError, is_out_of_descriptors};
 
 use super::{Chain, LostCause};
 use crate::endpoint::Transport;
@@ -235,18 +235,18 @@ impl fmt::Display for ConnectCause {
 }
 
 fn resolve_hint(error: &Arc<io::Error>) -> &'static str {
-    if out_of_files(&**error) { MORE_FILES } else { "check the host" }
+    if is_out_of_descriptors(&**error) { MORE_FILES } else { "check the host" }
 }
 
 fn io_hint(error: &Arc<io::Error>) -> &'static str {
-    if out_of_files(&**error) { MORE_FILES } else { "check host and port" }
+    if is_out_of_descriptors(&**error) { MORE_FILES } else { "check host and port" }
 }
 
 /// What to do about a device's error whose own text does not say it.
 fn device_hint(error: &TransportError) -> String {
     match error {
         TransportError::Descriptors { .. } | TransportError::SystemDescriptors { .. } => String::new(),
-        _ if out_of_files(error) => format!("; {MORE_FILES}"),
+        _ if is_out_of_descriptors(error) => format!("; {MORE_FILES}"),
         _ => String::new(),
     }
 }
@@ -256,24 +256,12 @@ const HANDSHAKE_HINT: &str = "is it a Valkey server, and does it admit this addr
 /// What to do about a connection that ended in the handshake.
 fn handshake_hint(cause: &LostCause) -> &'static str {
     match cause {
-        LostCause::OutOfStep(_) | LostCause::Protocol(ProtocolError::Unsolicited) => {
+        LostCause::OutOfStep(_) | LostCause::Protocol(RespError::Unsolicited) => {
             "is it a Valkey server, and does something between change its replies?"
         }
         _ => HANDSHAKE_HINT,
     }
 }
-
-/// Whether the cause of `error` is that this process, or this machine, has too many files open.
-fn out_of_files(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source())
-        .filter_map(|error| error.downcast_ref::<io::Error>())
-        .any(|error| matches!(error.raw_os_error(), Some(EMFILE | ENFILE)))
-}
-
-/// The process's limit is reached. The same number on every Unix; `std` has no kind for it.
-const EMFILE: i32 = 24;
-/// The machine's limit is reached.
-const ENFILE: i32 = 23;
 
 const MORE_FILES: &str = "raise the limit of open files (ulimit -n), or open fewer connections";
 
@@ -297,7 +285,7 @@ fn hint(error: &ServerError) -> &'static str {
         _ if error.to_string().to_ascii_lowercase().contains("unsupported command") => {
             "a proxy that does not know it: use protocol=resp2"
         }
-        _ if error.message.starts_with("Server names") => "give Config::name a name without blanks",
+        _ if error.message.starts_with("Client names") => "give Config::name a name without blanks",
         _ if error.message.contains("SELECT is not allowed in cluster mode") => {
             "a cluster has one database: leave the number out of the URL"
         }

@@ -19,7 +19,7 @@ use tokio::task::{self, JoinSet};
 use tokio::time::sleep;
 use valkey_rdma_transport::{Config, DeviceKind, Stream, TransportError};
 
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// The most outstanding connects to one address.
 const MAX_OUTSTANDING: usize = 3;
@@ -29,7 +29,7 @@ const KEPT_FOR: Duration = Duration::from_secs(10);
 /// The connects of one client, by address.
 #[derive(Default)]
 pub(super) struct DeviceConnects {
-    /// Those where something is outstanding, and the last one.
+    /// A client may connect to ever new addresses. Each attempt forgets the addresses without an outstanding connect, except its own.
     addresses: Mutex<HashMap<SocketAddr, Arc<Connects>>>,
     /// One for each outstanding connect and for each late connection.
     tasks: Mutex<JoinSet<()>>,

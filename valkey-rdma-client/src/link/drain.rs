@@ -1,4 +1,4 @@
-//! [`Drain`]: reads outstanding replies before disconnecting.
+//! [`Outstanding`]: what a server still owes. [`Drain`]: reads that before disconnecting.
 //!
 //! Valkey 8.1.1 crashes if a client disconnects while a reply waits for its receive window (spec/peers.md). So over
 //! RDMA a disconnect waits for the end of the reply, in the background and for a limited time. Over TCP this is not
@@ -24,6 +24,45 @@ pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What is read and thrown away at once.
 const SCRATCH: usize = 64 << 10;
+
+/// What the server still owes, apart from a reply that is partly in the decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outstanding {
+    /// This many replies, apart from those to commands that are not written.
+    Replies(usize),
+    /// `owed` replies, apart from those to commands that are not written. The next command blocks: it owes none, and those after it wait
+    /// for it. `behind` counts all of these.
+    UntilBlocked { owed: usize, behind: usize },
+    /// This many bytes of a string that is read piece by piece, CRLF included, then this many replies.
+    Bytes { left: usize, then: usize },
+}
+
+impl Outstanding {
+    pub(crate) const NOTHING: Self = Self::Replies(0);
+
+    /// Counts a reply as received.
+    pub(crate) fn one_less(&mut self) {
+        if let Self::Replies(owed) | Self::UntilBlocked { owed, .. } = self {
+            *owed = owed.saturating_sub(1);
+        }
+    }
+
+    /// Counts bytes as read.
+    pub(crate) fn less(&mut self, read: usize) {
+        if let Self::Bytes { left, .. } = self {
+            *left = left.saturating_sub(read);
+        }
+    }
+
+    /// The bytes that the server owes, and the replies behind them, if this number of the latest commands were not written.
+    pub(super) fn owed(self, unwritten: usize) -> (usize, usize) {
+        match self {
+            Self::Replies(count) => (0, count.saturating_sub(unwritten)),
+            Self::UntilBlocked { owed, behind } => (0, owed.min((owed + behind).saturating_sub(unwritten))),
+            Self::Bytes { left, then } => (left, then),
+        }
+    }
+}
 
 /// A connection that only drains.
 pub(super) struct Drain {

@@ -13,7 +13,7 @@
 //! After several replies, the task runs again when their callers have run, so that their next commands leave together.
 //! When many replies arrive together, half of them are delivered first. Their callers then send the next commands while the
 //! other half is delivered. Otherwise client and server would take turns. On a runtime of several threads the callers of a half
-//! are woken in a [together](super::together) that wakes one other thread at most.
+//! are woken in [`WakeTogether`], which wakes one other thread at most.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -26,20 +26,17 @@ use tokio::runtime::RuntimeFlavor;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::deadline::DeadlineTimer;
 use super::in_flight::InFlight;
-use super::request::Request;
+use super::queue::{Awake, Ending, Sleep, SubmitQueue};
+use super::request::{DeadlineTimer, Request};
 use super::state::MultiplexerState;
-use super::submit::{Awake, Ending, Sleep, SubmitQueue};
 use super::wake_together::WakeTogether;
 use crate::error::LostCause;
 use crate::link::RawConnection;
 
-mod read;
-mod shutdown;
-mod write;
+mod transfer;
 
-use read::Read;
+use transfer::Read;
 
 /// The most batches in flight before smaller ones are held back. With one, the connection would idle for a round trip
 /// after each batch. With two, one side still waits whenever the other is slow to wake up. Four gained up to 20 % over
@@ -70,8 +67,9 @@ pub(crate) struct Driver {
     /// True on a current-thread runtime: yield after delivering replies, so that callers can send before the next
     /// read.
     one_thread: bool,
-    /// True if the last poll delivered a reply and left the device to this one, so that the caller runs between them.
-    gave_way: bool,
+    /// On a current-thread runtime, over a device: the last poll delivered a reply and then stopped, so that its caller runs and sends the
+    /// next command. Only then is the device asked again, by this poll.
+    yielded_to_caller: bool,
     /// Why the queue has ended: no request comes any more.
     ending: Option<Ending>,
     /// Batches sent and replies received, to recognise polls that did nothing.
@@ -112,7 +110,7 @@ impl Driver {
             write_error: None,
             has_buffered_replies: false,
             one_thread,
-            gave_way: false,
+            yielded_to_caller: false,
             ending: None,
             progress: 0,
             timer: DeadlineTimer::default(),
@@ -132,7 +130,7 @@ impl Driver {
         if !self.task.will_wake(cx.waker()) {
             self.task.clone_from(cx.waker());
             // `close` wakes it from now on, also before it first sleeps.
-            self.queue.attend(cx.waker());
+            self.queue.register_waker(cx.waker());
         }
         let before = self.progress;
         let polled = if self.given_up { Poll::Ready(LostCause::Moved) } else { self.poll_connection(cx) };
@@ -161,7 +159,7 @@ impl Driver {
                 self.yield_now(cx);
                 return Poll::Pending;
             }
-        } else if std::mem::take(&mut self.gave_way) && self.in_flight.is_empty() {
+        } else if std::mem::take(&mut self.yielded_to_caller) && self.in_flight.is_empty() {
             // The caller has not run yet: it is the main future, which tokio polls when no task is ready.
             let _pending = pin!(tokio::task::yield_now()).poll(cx);
             return Poll::Pending;
@@ -178,7 +176,7 @@ impl Driver {
             match self.poll_read(cx) {
                 // To ask the device again costs more than a reply: the caller sends its next command before that.
                 Ok(Read::Delivered) if self.one_thread && self.raw.socket.is_driven() => {
-                    self.gave_way = self.sleep_with_timer(cx);
+                    self.yielded_to_caller = self.sleep_with_timer(cx);
                     break;
                 }
                 Ok(Read::Delivered) => {}

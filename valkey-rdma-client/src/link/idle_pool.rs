@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::raw::RawConnection;
 use crate::stats::Purpose;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// Connections that wait for their next use. Those that are used again and again are all kept: a new one costs time, and over RDMA the
 /// server memory for good. Those unused for [`UNUSED`] are closed, but for [`KEPT`].

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use tokio::time::Instant;
-use valkey_rdma_resp::ProtocolError;
+use valkey_rdma_resp::RespError;
 
-use super::deadline::Deadline;
-use super::request::{ReplySink, Request};
-use super::submit::Load;
+use super::queue::Load;
+use super::reply_slot::ReplySender;
+use super::request::{Deadline, Request};
 use crate::command::EncodedPipeline;
 use crate::command::{Commands, Reply};
 
@@ -93,31 +93,31 @@ impl InFlight {
 
     /// Hands a reply to the oldest request. Returns what wakes its caller, if that is left to do. `Err`: no request is
     /// unanswered.
-    pub(crate) fn answer(&mut self, reply: Reply) -> Result<Option<Waker>, ProtocolError> {
-        let oldest = self.requests.front_mut().ok_or(ProtocolError::Unsolicited)?;
+    pub(crate) fn answer(&mut self, reply: Reply) -> Result<Option<Waker>, RespError> {
+        let oldest = self.requests.front_mut().ok_or(RespError::Unsolicited)?;
         self.commands -= 1;
         oldest.missing -= 1;
         if oldest.missing > 0 {
-            if let ReplySink::Many(_, replies) = &mut oldest.request.sink {
-                replies.push(reply);
-            }
+            oldest.request.replies.push(reply);
             return Ok(None);
         }
-        let oldest = self.requests.pop_front().ok_or(ProtocolError::Unsolicited)?;
+        let oldest = self.requests.pop_front().ok_or(RespError::Unsolicited)?;
         self.batches -= usize::from(oldest.ends_batch);
-        let Request { commands, mut sink, .. } = oldest.request;
-        if reply.is_err() {
-            sink.give_back(commands);
-        }
-        Ok(sink.complete(reply))
+        let Request { commands, replies, .. } = oldest.request;
+        Ok(replies.complete(reply, commands))
     }
 
-    /// Passes the reply sinks of requests past their deadline to `fail`; their places in the order stay. Returns the
-    /// earliest deadline left.
+    /// Lets the caller of the oldest request take the replies so far, if it is a streamed pipeline. Returns what wakes the caller, if it waits.
+    pub(crate) fn pass_on(&mut self) -> Option<Waker> {
+        self.requests.front_mut()?.request.replies.pass_on()
+    }
+
+    /// Passes the senders of requests past their deadline to `fail`; the places of the requests in the order stay. Returns
+    /// the earliest deadline left.
     pub(crate) fn expire(
         &mut self,
         now: Instant,
-        mut fail: impl FnMut(ReplySink, Deadline),
+        mut fail: impl FnMut(&mut ReplySender, Deadline),
     ) -> Option<Instant> {
         let mut next = None;
         for sent in &mut self.requests {
@@ -128,7 +128,7 @@ impl InFlight {
             }
             sent.request.deadline = None;
             sent.request.commands = Commands::Many(EncodedPipeline::default());
-            fail(std::mem::replace(&mut sent.request.sink, ReplySink::Abandoned), deadline);
+            fail(&mut sent.request.replies, deadline);
         }
         next
     }

@@ -9,10 +9,10 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, empty};
 use tokio::runtime::Handle;
-use valkey_rdma_resp::{Decoder, ProtocolError, ServerError, Value};
+use valkey_rdma_resp::{Decoder, RespError, ServerError, Value};
 use valkey_rdma_transport::{AnyStream, Monitor};
 
-use super::drain::Drain;
+use super::drain::{Drain, Outstanding};
 use super::registry::Registration;
 use super::tcp;
 use super::write_buffer::WriteBuffer;
@@ -282,13 +282,13 @@ impl RawConnection {
     /// Drops the push messages that have arrived: they are for listeners, and this connection has none yet.
     ///
     /// # Errors
-    /// [`ProtocolError::Unsolicited`] if a reply has arrived too, or a part of one. Nothing may be outstanding.
+    /// [`RespError::Unsolicited`] if a reply has arrived too, or a part of one. Nothing may be outstanding.
     pub(crate) fn expect_no_reply(&mut self) -> Result<(), LostCause> {
         loop {
             match self.decoder.next().map_err(LostCause::Protocol)? {
                 Some(Value::Push(_)) => {}
                 None if !self.decoder.holds_reply() => return Ok(()),
-                Some(_) | None => return Err(LostCause::Protocol(ProtocolError::Unsolicited)),
+                Some(_) | None => return Err(LostCause::Protocol(RespError::Unsolicited)),
             }
         }
     }
@@ -354,47 +354,11 @@ fn arrived(read: io::Result<usize>) -> Result<usize, LostCause> {
     }
 }
 
-/// What the server still owes, apart from a reply that is partly in the decoder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outstanding {
-    /// This many replies, apart from those to commands that are not written.
-    Replies(usize),
-    /// `owed` replies, apart from those to commands that are not written. The next command blocks: it owes none, and those after it wait
-    /// for it. `behind` counts all of these.
-    UntilBlocked { owed: usize, behind: usize },
-    /// This many bytes of a string that is read piece by piece, CRLF included, then this many replies.
-    Bytes { left: usize, then: usize },
-}
-
-impl Outstanding {
-    pub(crate) const NOTHING: Self = Self::Replies(0);
-
-    /// Counts a reply as received.
-    pub(crate) fn one_less(&mut self) {
-        if let Self::Replies(owed) | Self::UntilBlocked { owed, .. } = self {
-            *owed = owed.saturating_sub(1);
-        }
-    }
-
-    /// Counts bytes as read.
-    pub(crate) fn less(&mut self, read: usize) {
-        if let Self::Bytes { left, .. } = self {
-            *left = left.saturating_sub(read);
-        }
-    }
-}
-
 impl Drop for RawConnection {
     fn drop(&mut self) {
         // A server does not answer half a command.
         let unwritten = self.write_buffer.unwritten_commands();
-        let (replies, bytes) = match self.outstanding {
-            Outstanding::Replies(count) => (count.saturating_sub(unwritten), 0),
-            Outstanding::UntilBlocked { owed, behind } => {
-                (owed.min((owed + behind).saturating_sub(unwritten)), 0)
-            }
-            Outstanding::Bytes { left, then } => (then, left),
-        };
+        let (bytes, replies) = self.outstanding.owed(unwritten);
         let between_replies = replies == 0 && bytes == 0 && self.decoder.is_empty();
         if between_replies || matches!(self.socket, AnyStream::Tcp(_)) {
             return;

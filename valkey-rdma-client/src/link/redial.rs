@@ -219,6 +219,11 @@ impl Redialer {
         self.loading.is_some()
     }
 
+    /// Attempts that failed since the last connection, and short-lived connections before it.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.failures
+    }
+
     /// Until when the next attempt waits, unless something hurries it.
     pub(crate) fn not_before(&self) -> Option<Instant> {
         self.not_before

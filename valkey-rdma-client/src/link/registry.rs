@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use valkey_rdma_transport::Monitor;
 
 use crate::stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// The registry. It lists each connection until it is closed, or until the next one replaces it.
 #[derive(Default)]

@@ -1,24 +1,28 @@
-//! [`Request`]: commands sent together, and the sink for their replies.
+//! [`Request`]: commands sent together, and where their replies go. [`Deadline`]: until when their caller waits;
+//! [`DeadlineTimer`]: one timer for many of them.
+//!
+//! Deadlines of commands on shared connections are enforced in `Multiplexer::send` (there was no time from the beginning), `SubmitQueue::take` (late when a batch is filled), `Driver::expire` (its timer has fired) and `SubmitQueue::wait_offline`
+//! (no connection).
 
-use std::sync::Arc;
-use std::task::Waker;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::task::coop::unconstrained;
+use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::deadline::Deadline;
-use super::reply_buffer::ReplyBuffer;
-use super::reply_slot::ReplySender;
-use super::submit::{Load, Submit};
-use crate::command::{Commands, Reply};
+use super::queue::{Load, Submit};
+use super::reply_slot::{Delivery, ReplyReceiver, ReplySender, channel};
+use crate::command::Commands;
 use crate::error::Error;
 
 /// Commands that are sent together, and their state.
 pub(crate) struct Request {
     /// Kept until the replies arrive: what was not sent, or may be repeated, is sent again on the next connection.
     pub(crate) commands: Commands,
-    pub(crate) sink: ReplySink,
+    /// Where the replies go. A caller that has gone away does not change the order of replies.
+    pub(crate) replies: ReplySender,
     pub(crate) deadline: Option<Deadline>,
     /// Deadline for waiting while disconnected.
     pub(crate) offline_deadline: Option<Instant>,
@@ -31,13 +35,23 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(commands: Commands, sink: ReplySink, limit: Option<Duration>) -> Self {
-        Self::due(commands, sink, limit.and_then(Deadline::after))
-    }
-
-    pub(crate) fn due(commands: Commands, sink: ReplySink, deadline: Option<Deadline>) -> Self {
+    pub(crate) fn new(
+        commands: Commands,
+        delivery: Delivery,
+        deadline: Option<Deadline>,
+    ) -> (Self, ReplyReceiver) {
+        let (replies, receiver) = channel(&commands, delivery);
         let load = Load { commands: commands.count(), bytes: commands.encoded_len() };
-        Self { commands, sink, deadline, offline_deadline: None, load, attempts: 0, may_have_run: false }
+        let request = Self {
+            commands,
+            replies,
+            deadline,
+            offline_deadline: None,
+            load,
+            attempts: 0,
+            may_have_run: false,
+        };
+        (request, receiver)
     }
 
     /// True if running it twice does no harm.
@@ -50,8 +64,7 @@ impl Request {
 
     /// Fails the request. If the caller has gone away, this has no effect.
     pub(crate) fn fail(mut self, error: Error) {
-        self.sink.give_back(self.commands);
-        self.sink.fail(error);
+        self.replies.fail(error, Some(self.commands));
     }
 }
 
@@ -65,11 +78,7 @@ impl Submit for Request {
     }
 
     fn is_wanted(&self) -> bool {
-        match &self.sink {
-            ReplySink::One(sender) => !sender.is_closed(),
-            ReplySink::Many(sender, _) => !sender.is_closed(),
-            ReplySink::Abandoned => false,
-        }
+        !self.replies.is_closed()
     }
 
     fn due(&self) -> Option<Instant> {
@@ -81,81 +90,83 @@ impl Submit for Request {
     }
 }
 
-/// Where the replies of a request go. A caller that has gone away does not change the order of replies.
-pub(crate) enum ReplySink {
-    /// One command.
-    One(ReplySender),
-    /// A pipeline, with the replies so far.
-    Many(oneshot::Sender<Result<Vec<Reply>, Error>>, Replies),
-    /// The request failed already: its replies are dropped.
-    Abandoned,
+/// When a caller stops waiting, and the limit it was given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) at: Instant,
+    pub(crate) limit: Duration,
 }
 
-/// The replies to a pipeline so far.
-pub(crate) enum Replies {
-    /// Delivered together, after the last.
-    Kept(Vec<Reply>),
-    /// Delivered as they arrive; how many have been.
-    Streamed(Arc<ReplyBuffer>, usize),
+impl Deadline {
+    /// Returns `None` if the limit exceeds what clocks can represent.
+    pub(crate) fn after(limit: Duration) -> Option<Self> {
+        Some(Self { at: Instant::now().checked_add(limit)?, limit })
+    }
+
+    /// True if there was no time from the beginning.
+    pub(crate) fn is_at_once(self) -> bool {
+        self.limit.is_zero()
+    }
+
+    /// True if the time is up.
+    pub(crate) fn has_passed(self) -> bool {
+        self.is_at_once() || self.at <= Instant::now()
+    }
 }
 
-impl Replies {
-    pub(crate) fn push(&mut self, reply: Reply) {
-        match self {
-            Self::Kept(replies) => replies.push(reply),
-            Self::Streamed(buffer, count) => {
-                *count += 1;
-                buffer.push(reply);
+/// Wakes a task at the earliest of many deadlines, with one timer.
+#[derive(Default)]
+pub(crate) struct DeadlineTimer {
+    at: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// The task that it wakes, since it was last armed.
+    wakes: Option<Waker>,
+}
+
+impl DeadlineTimer {
+    /// Makes the timer fire at this moment or before.
+    pub(crate) fn arm(&mut self, at: Instant) {
+        if self.fires_by(at) {
+            return;
+        }
+        self.at = Some(at);
+        self.wakes = None;
+        match &mut self.sleep {
+            Some(sleep) => sleep.as_mut().reset(at),
+            None => self.sleep = Some(Box::pin(sleep_until(at))),
+        }
+    }
+
+    /// True if the timer fires at this moment or before.
+    pub(crate) fn fires_by(&self, at: Instant) -> bool {
+        self.at.is_some_and(|earlier| earlier <= at)
+    }
+
+    /// Polls a timer that fires `interval` from now or before, and then again.
+    pub(crate) fn poll_within(&mut self, interval: Duration, cx: &mut Context<'_>) {
+        loop {
+            if self.at.is_none() {
+                self.arm(Instant::now() + interval);
+            }
+            if self.poll(cx).is_pending() {
+                return;
             }
         }
     }
 
-    /// All replies that were kept.
-    pub(crate) fn into_kept(self) -> Vec<Reply> {
-        match self {
-            Self::Kept(replies) => replies,
-            Self::Streamed(..) => Vec::new(),
+    /// Ready when it fires; then it is disarmed.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let (Some(sleep), Some(_)) = (&mut self.sleep, self.at) else { return Poll::Pending };
+        // Cheaper than another poll.
+        if !sleep.is_elapsed() && self.wakes.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
+            return Poll::Pending;
         }
-    }
-}
-
-impl ReplySink {
-    /// Discards the replies so far, because the commands will be sent again. Returns `false` if the caller has some of
-    /// them already.
-    pub(crate) fn restart(&mut self) -> bool {
-        match self {
-            Self::Many(_, Replies::Kept(replies)) => replies.clear(),
-            Self::Many(_, Replies::Streamed(_, count)) => return *count == 0,
-            Self::One(_) | Self::Abandoned => {}
+        // Not counted, so that it keeps the waker although the task may have used up its share.
+        if pin!(unconstrained(sleep.as_mut())).poll(cx).is_pending() {
+            self.wakes = Some(cx.waker().clone());
+            return Poll::Pending;
         }
-        true
-    }
-
-    /// Returns the command to its caller along with a failure, if the caller asked for that.
-    pub(crate) fn give_back(&mut self, commands: Commands) {
-        if let (Self::One(sender), Commands::One(command)) = (self, commands) {
-            sender.give_back(command);
-        }
-    }
-
-    /// Delivers the last reply. Returns what wakes the caller, if that is left to do.
-    pub(crate) fn complete(self, reply: Reply) -> Option<Waker> {
-        match self {
-            Self::One(sender) => return sender.put(Ok(reply)),
-            Self::Many(sender, mut replies) => {
-                replies.push(reply);
-                drop(sender.send(Ok(replies.into_kept())));
-            }
-            Self::Abandoned => {}
-        }
-        None
-    }
-
-    pub(crate) fn fail(self, error: Error) {
-        match self {
-            Self::One(sender) => sender.send(Err(error)),
-            Self::Many(sender, _) => drop(sender.send(Err(error))),
-            Self::Abandoned => {}
-        }
+        (self.at, self.wakes) = (None, None);
+        Poll::Ready(())
     }
 }

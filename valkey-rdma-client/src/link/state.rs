@@ -14,7 +14,7 @@ use crate::events::EventReporter;
 use crate::link::RawConnection;
 use crate::stats::AtomicCounters;
 use crate::stats::{ConnectionInfo, ConnectionStatus, Purpose, State};
-use crate::sync::{Mutex, MutexGuard, lock};
+use valkey_rdma_transport::sync::{Mutex, MutexGuard, lock};
 
 /// Receives push messages on the driver's task, before any later reply is delivered.
 pub(crate) type PushHook = Arc<dyn Fn(Push<'_>) + Send + Sync>;
@@ -88,8 +88,9 @@ impl MultiplexerState {
 
     /// Records the latest reason for being disconnected.
     pub(crate) fn reconnect_failed(&self, attempt: u32, error: ConnectError) {
-        self.events.reconnect_failed(attempt, &error);
-        self.current().outage = Some(error.into());
+        let error = error.into();
+        self.events.connect_failed(attempt, &error);
+        self.current().outage = Some(error);
     }
 
     /// The reason for being disconnected; `None` while connected.

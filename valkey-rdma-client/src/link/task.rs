@@ -1,7 +1,7 @@
 //! [`ConnectionTask`]: drives the current connection, then makes the next one. [`DriverSlot`]: its driver, shared with callers.
 //!
 //! A caller that finds nothing in flight sends its request directly: the connection task, perhaps on another thread, is
-//! not woken. The [queue](super::submit) decides which caller that is.
+//! not woken. The [queue](super::queue) decides which caller that is.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,13 +12,13 @@ use tokio::task::coop::unconstrained;
 use tracing::{Instrument, debug, debug_span, info, warn};
 
 use super::driver::Driver;
+use super::queue::SubmitQueue;
 use super::request::Request;
 use super::state::MultiplexerState;
-use super::submit::SubmitQueue;
 use crate::error::{Chain, LostCause};
 use crate::link::{Connector, RawConnection, Redialer};
 use crate::stats::Purpose;
-use crate::sync::{Mutex, lock};
+use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// The task behind a [`Multiplexer`](super::Multiplexer).
 pub(super) struct ConnectionTask {

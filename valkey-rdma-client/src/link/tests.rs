@@ -8,13 +8,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::time::{Instant, sleep, timeout};
 use valkey_rdma_resp::Value;
 
-use super::submit::SWEEP;
+use super::queue::SWEEP;
+use crate::client::Client;
 use crate::command::Command;
 use crate::config::Config;
 use crate::error::{Error, Fate};
 use crate::events::ConnectionEvent;
 use crate::link::driver::MAX_BATCHES_IN_FLIGHT;
-use crate::server::Server;
 
 mod another;
 mod closing;
@@ -48,14 +48,14 @@ impl Door {
         self.tried.load(Ordering::Relaxed)
     }
 
-    pub(crate) async fn connect(&self, config: &Config) -> Server {
+    pub(crate) async fn connect(&self, config: &Config) -> Client {
         let door = self.clone();
         let dialer = move || {
             door.tried.fetch_add(1, Ordering::Relaxed);
             let stream = door.open.lock().expect("no panic").pop();
             async move { stream.ok_or_else(|| io::ErrorKind::ConnectionRefused.into()) }
         };
-        Server::connect_with_dialer("valkey://test:1", config, dialer).await.expect("connected")
+        Client::connect_with_dialer("valkey://test:1", config, dialer).await.expect("connected")
     }
 }
 
@@ -108,16 +108,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     }
 }
 
-pub(crate) async fn pair(config: &Config) -> (Server, Door, Peer) {
+pub(crate) async fn pair(config: &Config) -> (Client, Door, Peer) {
     let door = Door::default();
     let mut peer = door.admit();
     let (client, ()) = tokio::join!(door.connect(config), peer.greet());
     (client, door, peer)
 }
 
-fn start(client: &Server, command: Command) -> tokio::task::JoinHandle<Result<Value, Error>> {
+fn start(client: &Client, command: Command) -> tokio::task::JoinHandle<Result<Value, Error>> {
     let client = client.clone();
-    tokio::spawn(async move { client.execute(command).await })
+    tokio::spawn(async move { client.command(command).await })
 }
 
 fn get(key: &str) -> Command {

@@ -12,7 +12,7 @@ use super::{Event, SlowConsumer, Subscription};
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
 use crate::link::{Deadline, RawConnection};
 use crate::stats::ConnectionInfo;
-use crate::sync::{Mutex, lock};
+use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// A request to change subscriptions, with a waiting caller.
 #[derive(Debug)]
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_task_without_subscriptions_forgets_why_it_could_not_connect() {
         let status = Status::new("server".into(), Box::new(|| None));
-        status.failed(ClusterError::NoPrimaries.into());
+        status.failed(ClusterError::Uncovered { slot: None }.into());
         let limit = Duration::from_secs(1);
         assert!(matches!(status.not_connected(limit), Error::Cluster(_)));
         status.rests();
@@ -197,7 +197,8 @@ mod tests {
 
     #[test]
     fn why_there_is_no_next_connection_says_more_than_how_the_last_one_ended() {
-        let status = Status::new("server".into(), Box::new(|| Some(ClusterError::NoPrimaries.into())));
+        let status =
+            Status::new("server".into(), Box::new(|| Some(ClusterError::Uncovered { slot: None }.into())));
         let lost = LostConnection::new("server".into(), Arc::new(LostCause::PeerClosed), false);
         status.disconnected(Some(lost.into()));
         assert!(matches!(status.not_connected(Duration::ZERO), Error::Cluster(_)));

@@ -17,15 +17,15 @@ use tokio::time::timeout_at;
 use super::shared::{Shared, Status, SubscriptionRequest, TaskHandle};
 use super::task::{Source, Task};
 use super::{DEFAULT_CAPACITY, Event, Names, SlowConsumer, Subscription};
+use crate::client::{Client, Deployment};
 use crate::config::Config;
 use crate::error::Error;
 use crate::link::{Connector, Deadline, RawConnection, Redialer};
 use crate::server::Server;
 use crate::stats::{ConnectionInfo, Purpose};
-use crate::sync::{Mutex, lock};
+use valkey_rdma_transport::sync::{Mutex, lock};
 
-/// Subscriptions, on connections of their own: [`Client::subscriber`](crate::Client::subscriber),
-/// [`ClusterClient::subscriber`](crate::ClusterClient::subscriber).
+/// Subscriptions, on connections of their own: [`Client::subscriber`](crate::Client::subscriber).
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -97,8 +97,9 @@ pub(crate) trait Slots: Send + Sync {
     fn start(&self, slot: Option<u16>, shared: &Arc<Shared>) -> Option<TaskHandle>;
 }
 
-impl Server {
-    /// Opens a connection for subscriptions, with the same login as this client.
+impl Client {
+    /// Opens a subscriber, with the same login as this client. To one server it has a connection at once. In a cluster, the first
+    /// subscription opens the first connection.
     ///
     /// # Errors
     /// [`Error::Connect`], as for [`connect`](Self::connect); [`Error::Lost`] after [`close`](Self::close).
@@ -118,6 +119,15 @@ impl Server {
     /// # Cancel safety
     /// As [`subscriber`](Self::subscriber).
     pub async fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
+        match &self.deployment {
+            Deployment::Server(server) => server.subscriber(capacity, slow).await,
+            Deployment::Cluster(cluster) => cluster.subscriber(capacity, slow),
+        }
+    }
+}
+
+impl Server {
+    async fn subscriber(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
         let connector = self.connector().clone();
         let raw = self.connect_another(Purpose::Subscriber).await?;
         let peer: Arc<str> = connector.endpoint.authority().into();

@@ -9,18 +9,18 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::*;
+use crate::client::Client;
 use crate::config::Config;
 use crate::error::Error;
 use crate::link::tests::{Door, HELLO, PING, Peer, pair, settle};
 use crate::link::{Connector, RawConnection, Redialer};
-use crate::server::Server;
 use crate::stats::Purpose;
-use crate::sync::Mutex;
+use valkey_rdma_transport::sync::Mutex;
 
 mod offline;
 
 /// A client with a subscriber, and the far ends of their connections.
-async fn subscribed(capacity: usize, slow: SlowConsumer) -> (Server, Subscriber, Door, Peer, Peer) {
+async fn subscribed(capacity: usize, slow: SlowConsumer) -> (Client, Subscriber, Door, Peer, Peer) {
     let (client, door, peer) = pair(&Config::default()).await;
     let mut events = door.admit();
     let (subscriber, ()) = tokio::join!(client.subscriber_with(capacity, slow), events.greet());
@@ -218,7 +218,7 @@ async fn connecting_stops_with_the_subscriber() {
     let (mut events, mut shared) = (far.remove(0), far.remove(0));
     let config = Config::default();
     let (client, ()) =
-        tokio::join!(Server::connect_with_dialer("valkey://test:1", &config, dialer), shared.greet());
+        tokio::join!(Client::connect_with_dialer("valkey://test:1", &config, dialer), shared.greet());
     let client = client.expect("connected");
     let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
     let subscriber = subscriber.expect("connected");
@@ -299,7 +299,7 @@ async fn a_node_that_does_not_confirm_is_left_when_its_slot_moves() {
     let status = Status::new("test".into(), Box::new(|| None));
     let (handle, task) = Task::new(Some(1), &shared, status, None).expect("not the end");
     let moves = watch::Sender::default();
-    let source = Slot { connector: client.connector().clone(), moves: moves.subscribe() };
+    let source = Slot { connector: client.server().connector().clone(), moves: moves.subscribe() };
     tokio::spawn(task.run(source, None));
     let mut subscriber = Subscriber::new(shared, events, handle, None, None);
     let mut peer = door.admit();

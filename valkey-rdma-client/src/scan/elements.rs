@@ -4,18 +4,17 @@ use std::marker::PhantomData;
 
 use bytes::Bytes;
 use futures_core::Stream;
+use futures_util::FutureExt;
 use futures_util::stream;
 use valkey_rdma_resp::FromValue;
 
-use super::options::{batch, one_by_one};
-use super::position::ScanPosition;
-use crate::command::ToArg;
+use super::cursor::Cursor;
+use super::options::{ScanOptions, batch, one_by_one};
+use crate::client::{Client, Deployment};
+use crate::command::{Command, ToArg};
 use crate::error::Error;
-use crate::execute::Execute;
-use crate::server::Server;
 
-/// The elements of one key: [`Client::scan_hash`], [`Client::scan_set`], [`Client::scan_sorted_set`], and the methods of the same names of
-/// [`ClusterClient`](crate::ClusterClient).
+/// The elements of one key: [`Client::scan_hash`], [`Client::scan_set`], [`Client::scan_sorted_set`].
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -35,36 +34,42 @@ use crate::server::Server;
 ///
 /// In a cluster, this holds while the slot of the key moves or its primary fails over: the scan begins anew on the next
 /// node, because cursors are valid on one server only. It also begins anew on each new connection, because a restarted
-/// server may have the same address. A [`Client`] does not notice that a server was replaced by another
-/// at the same address, or by Sentinel. Elements may be missed then.
+/// server may have the same address. The client of one server does not notice that it was replaced by another at the same address, or by
+/// Sentinel. Elements may be missed then.
 #[derive(Clone, Debug)]
 #[must_use = "a scan asks for nothing until its batches or elements are read"]
-pub struct ElementScan<T, C = Server> {
-    client: C,
+pub struct ElementScan<T> {
+    client: Client,
+    /// HSCAN, SSCAN or ZSCAN.
+    name: &'static str,
+    key: Bytes,
+    options: ScanOptions,
     /// `None` at the end.
-    position: Option<ScanPosition>,
+    cursor: Option<Cursor>,
     element: PhantomData<fn() -> T>,
 }
 
-impl<T: FromValue + Send + 'static, C: Execute> ElementScan<T, C> {
-    pub(crate) fn new(client: &C, name: &'static str, key: impl AsRef<[u8]>) -> Self {
-        let key = Bytes::copy_from_slice(key.as_ref());
-        Self { client: client.clone(), position: Some(ScanPosition::new(name, key)), element: PhantomData }
+impl<T: FromValue + Send + 'static> ElementScan<T> {
+    fn new(client: &Client, name: &'static str, key: impl AsRef<[u8]>) -> Self {
+        Self {
+            client: client.clone(),
+            name,
+            key: Bytes::copy_from_slice(key.as_ref()),
+            options: ScanOptions::default(),
+            cursor: Some(Cursor::default()),
+            element: PhantomData,
+        }
     }
 
     /// Returns only elements whose name, which is the field of a hash or the member of a set, matches a pattern: MATCH.
     pub fn matching(mut self, pattern: impl ToArg) -> Self {
-        if let Some(position) = &mut self.position {
-            position.options().add("MATCH", pattern);
-        }
+        self.options.add("MATCH", pattern);
         self
     }
 
     /// How many elements a batch looks at, roughly: COUNT. The server's default is 10.
     pub fn count(mut self, elements: usize) -> Self {
-        if let Some(position) = &mut self.position {
-            position.options().add("COUNT", elements);
-        }
+        self.options.add("COUNT", elements);
         self
     }
 
@@ -78,35 +83,39 @@ impl<T: FromValue + Send + 'static, C: Execute> ElementScan<T, C> {
     /// # Cancel safety
     /// Dropping the future loses nothing: the batch is asked for again.
     pub async fn next_batch(&mut self) -> Result<Option<Vec<T>>, Error> {
-        let Some(position) = &mut self.position else { return Ok(None) };
-        let (cursor, elements) = batch(self.client.scan_on(position).await?)?;
-        if !position.cursor.advance(cursor) {
-            self.position = None;
+        let Some(cursor) = &mut self.cursor else { return Ok(None) };
+        let Self { name, ref key, ref options, .. } = *self;
+        let command_at = |at: &[u8]| options.add_to(Command::new(name).arg(key).arg(at));
+        let reply = match &self.client.deployment {
+            Deployment::Server(server) => server.execute(command_at(cursor.get())).await?,
+            Deployment::Cluster(cluster) => cluster.scan_key(key, cursor, command_at).boxed().await?,
+        };
+        let (next, elements) = batch(reply)?;
+        if !cursor.advance(next) {
+            self.cursor = None;
         }
         Ok(Some(elements))
     }
 
     /// The elements, one by one. The next batch is asked for when the elements of the last one were read. The stream ends
     /// after the first error.
-    pub fn elements(self) -> impl Stream<Item = Result<T, Error>> + Send + Unpin + use<T, C> {
+    pub fn elements(self) -> impl Stream<Item = Result<T, Error>> + Send + Unpin + use<T> {
         one_by_one(stream::try_unfold(self, |mut scan| async move {
             Ok(scan.next_batch().await?.map(|batch| (batch, scan)))
         }))
     }
 }
 
-impl<C: Execute> ElementScan<(Bytes, Bytes), C> {
+impl ElementScan<(Bytes, Bytes)> {
     /// Returns only the fields of a hash, without their values: NOVALUES, since Valkey 8.0.
-    pub fn fields(self) -> ElementScan<Bytes, C> {
-        let mut position = self.position;
-        if let Some(position) = &mut position {
-            position.options().add_flag("NOVALUES");
-        }
-        ElementScan { client: self.client, position, element: PhantomData }
+    pub fn fields(mut self) -> ElementScan<Bytes> {
+        self.options.add_flag("NOVALUES");
+        let Self { client, name, key, options, cursor, .. } = self;
+        ElementScan { client, name, key, options, cursor, element: PhantomData }
     }
 }
 
-impl Server {
+impl Client {
     /// Begins a scan of the fields of a hash and their values: HSCAN, as often as it takes.
     pub fn scan_hash(&self, key: impl AsRef<[u8]>) -> ElementScan<(Bytes, Bytes)> {
         ElementScan::new(self, "HSCAN", key)

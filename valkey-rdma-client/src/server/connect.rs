@@ -14,69 +14,16 @@ use super::{Inner, Server};
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostConnection};
-use crate::events::{EventHub, EventReporter};
-use crate::into_endpoint::IntoEndpoint;
-use crate::link::{Connector, IdlePool, RawConnection};
+use crate::events::ServerEvents;
+use crate::link::{Connector, IdlePool, Liveness, RawConnection};
 use crate::link::{Multiplexer, PushHook, Redialer};
-use crate::question::Question;
 use crate::runtime::Runtime;
 use crate::stats::Purpose;
 
 impl Server {
-    /// Connects to a URL or an [`Endpoint`] with the default [`Config`]: resolves the name, tries its addresses in
-    /// order, logs in and selects the database, all within the endpoint's timeout. Must run inside a tokio runtime,
-    /// which then drives the connection.
-    ///
-    /// # Errors
-    /// [`Error::Endpoint`] if the URL is invalid; otherwise [`Error::Connect`] with the step that failed.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime, when polled.
-    ///
-    /// # Cancel safety
-    /// Dropping the future abandons the attempt and closes what was opened.
-    pub async fn connect(endpoint: impl IntoEndpoint) -> Result<Self, Error> {
-        Self::connect_with(endpoint, &Config::default()).await
-    }
-
-    /// Connects as [`connect`](Self::connect) does, with the given [`Config`].
-    ///
-    /// # Errors
-    /// Same errors as [`connect`](Self::connect). With several connections, one failure fails the call and closes the
-    /// others.
-    ///
-    /// # Cancel safety
-    /// As [`connect`](Self::connect).
-    pub async fn connect_with(endpoint: impl IntoEndpoint, config: &Config) -> Result<Self, Error> {
-        let endpoint = endpoint.into_endpoint()?;
-        endpoint.check()?;
-        endpoint.check_single()?;
-        Self::start(Self::connector_for(endpoint, config.clone()), None).await
-    }
-
-    /// Connects over streams that `dialer` returns: Unix sockets, TLS, a tunnel. The dialer is called for every
-    /// connection, also after a lost one. Of the endpoint, only login, database, protocol and timeout are used, and
-    /// host and port in error texts. A stream is read on the connection task. It is written there or, if nothing
-    /// is in flight, on the thread of a caller, always within the runtime of this call.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), valkey_rdma_client::Error> {
-    /// use tokio::net::UnixStream;
-    /// use valkey_rdma_client::{Client, Config};
-    ///
-    /// let connect = || UnixStream::connect("/run/valkey.sock");
-    /// let client = Client::connect_with_dialer("valkey://localhost", &Config::default(), connect).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    /// As [`connect`](Self::connect).
-    pub async fn connect_with_dialer<S, F>(
-        endpoint: impl IntoEndpoint,
+    /// Connects over streams that `dialer` returns.
+    pub(crate) async fn dialed<S, F>(
+        endpoint: Endpoint,
         config: &Config,
         dialer: impl Fn() -> F + Send + Sync + 'static,
     ) -> Result<Self, Error>
@@ -84,66 +31,44 @@ impl Server {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         F: Future<Output = io::Result<S>> + Send + 'static,
     {
-        let endpoint = endpoint.into_endpoint()?;
         endpoint.check()?;
         endpoint.check_direct()?;
         let dialer = Box::new(move || {
             let stream = dialer();
             Box::pin(async move { stream.await.map(|stream| Box::new(stream) as Box<dyn Duplex>) }) as _
         });
-        Self::start(Connector::dialing(endpoint, config.clone(), dialer), None).await
+        let connector = Connector::dialing(endpoint, config.clone(), dialer);
+        Self::start(connector, None, ServerEvents::alone()).await
     }
 
-    /// Logs in over a stream that is already connected. The client cannot reconnect: once lost, the connection stays
-    /// lost. Nor can it open another, so that [commands that overtake](Self#commands-that-overtake) are sent as any command. Otherwise as
-    /// [`connect_with_dialer`](Self::connect_with_dialer).
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the stream.
-    pub async fn from_stream<S>(stream: S, endpoint: &Endpoint) -> Result<Self, Error>
+    /// Logs in over a stream that is already connected.
+    pub(crate) async fn over<S>(stream: S, endpoint: Endpoint, config: &Config) -> Result<Self, Error>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        Self::from_stream_with(stream, endpoint, &Config::default()).await
-    }
-
-    /// Logs in over a stream as [`from_stream`](Self::from_stream) does, with the given [`Config`]. Its settings for several
-    /// connections and for reconnecting do not apply.
-    ///
-    /// A [`transport::Stream`](crate::transport::Stream) is driven as the client's own connections are: with the transport's
-    /// counters and without a task of its own.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the stream.
-    pub async fn from_stream_with<S>(stream: S, endpoint: &Endpoint, config: &Config) -> Result<Self, Error>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let connector = Arc::new(Connector::once(endpoint.clone(), config.clone()));
+        endpoint.check_direct()?;
+        let peer: Arc<str> = endpoint.authority().into();
+        let connector = Arc::new(Connector::once(endpoint, config.clone()));
         let raw = connector.log_in(stream).await?;
-        let events = Arc::new(EventHub::new(1));
-        let reporter = EventReporter::new(events.clone(), 0);
-        let multiplexer = Multiplexer::start(raw, endpoint.authority().into(), None, None, reporter);
+        let events = ServerEvents::alone();
+        let multiplexer = Multiplexer::start(raw, peer, None, None, events.reporter(0));
         Ok(Self::assemble(vec![multiplexer], connector, events))
     }
 
     /// Makes all connections, one after the other: a server has one thread to accept them, and memory to pin.
-    pub(crate) async fn start(connector: Connector, pushes: Option<PushHook>) -> Result<Self, Error> {
+    pub(crate) async fn start(
+        connector: Connector,
+        pushes: Option<PushHook>,
+        events: Arc<ServerEvents>,
+    ) -> Result<Self, Error> {
         let connector = Arc::new(connector);
         let config = &connector.config;
         let reconnects = config.reconnect.map(|_| connector.clone());
         let peer: Arc<str> = connector.endpoint.authority().into();
         let mut multiplexers = Vec::with_capacity(config.connections);
-        let events = Arc::new(EventHub::new(config.connections));
         for connection in 0..config.connections {
             let raw = connector.connect(Purpose::Shared).await?;
-            let reporter = EventReporter::new(events.clone(), connection);
+            let reporter = events.reporter(connection);
             let (reconnects, pushes) = (reconnects.clone(), pushes.clone());
             multiplexers.push(Multiplexer::start(raw, peer.clone(), reconnects, pushes, reporter));
         }
@@ -212,12 +137,13 @@ impl Server {
     pub(crate) fn assemble(
         multiplexers: Vec<Multiplexer>,
         connector: Arc<Connector>,
-        events: Arc<EventHub>,
+        events: Arc<ServerEvents>,
     ) -> Self {
+        events.complete();
         let turn = AtomicUsize::new(0);
         let (pool, runtime) = (IdlePool::default(), Runtime::here());
-        let (question, early_question) = (Question::default(), Question::default());
-        let inner = Inner { multiplexers, turn, connector, pool, events, runtime, question, early_question };
+        let liveness = Arc::new(Liveness::default());
+        let inner = Inner { multiplexers, turn, connector, pool, events, runtime, liveness };
         Self { inner: Arc::new(inner) }
     }
 }

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
-use valkey_rdma_resp::{Header, ProtocolError, UnexpectedReply, Value};
+use valkey_rdma_resp::{Header, RespError, UnexpectedReply, Value};
 
 use super::header;
 use super::reader::read_some;
@@ -108,7 +108,7 @@ async fn get_group<'a>(
                 let mut end = [0; CRLF];
                 read_all(raw, &mut end).await?;
                 if end != *b"\r\n" {
-                    return Err(LostCause::Protocol(ProtocolError::Unterminated { len }));
+                    return Err(LostCause::Protocol(RespError::Unterminated { len }));
                 }
                 raw.outstanding = Outstanding::Replies(then);
                 outcome

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
-use valkey_rdma_resp::{ProtocolError, UnexpectedReply};
+use valkey_rdma_resp::{RespError, UnexpectedReply};
 
 use super::refused;
 use crate::command::CRLF;
@@ -135,7 +135,7 @@ impl ValueReader {
                 .with_connection(self.limit, async |raw| read_some(raw, missing).await)
                 .await?;
             if missing[..read] != b"\r\n"[CRLF - self.left..][..read] {
-                let error = ProtocolError::Unterminated { len: self.len };
+                let error = RespError::Unterminated { len: self.len };
                 return self
                     .connection
                     .with_connection(None, async |_| Err(LostCause::Protocol(error)))

@@ -13,7 +13,7 @@ use crate::link::tests::{Door, Peer, pair, settle};
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// A client, and the far end of the next connection it makes.
-async fn client() -> (Server, Door, Peer, Peer) {
+async fn client() -> (Client, Door, Peer, Peer) {
     let config = Config::default().command_timeout(LIMIT);
     let (client, door, peer) = pair(&config).await;
     let own = door.admit();
@@ -190,7 +190,7 @@ async fn values_that_arrive_over_tcp_in_two_parts_are_read_whole() {
         peer.greet().await;
         peer
     };
-    let (client, _peer) = tokio::join!(Server::connect(url.as_str()), accept());
+    let (client, _peer) = tokio::join!(Client::connect(url.as_str()), accept());
     let client = client.expect("connected");
     let (connection, mut peer) = tokio::join!(client.dedicated(), accept());
     let mut connection = connection.expect("connected");

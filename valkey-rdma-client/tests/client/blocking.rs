@@ -75,7 +75,7 @@ fn other_executors_can_run_what_the_async_client_returns() {
     let value = vec![7; 5 << 20];
     for _ in 0..3 {
         block_on(client.command(["PING"])).expect("a reply");
-        block_on(client.execute(Command::new("SET").arg(&key).arg(&value))).expect("a reply");
+        block_on(client.command(Command::new("SET").arg(&key).arg(&value))).expect("a reply");
         let got = block_on(client.command(["GET", &key])).expect("a reply");
         assert!(got.as_bytes() == Some(&value[..]));
     }

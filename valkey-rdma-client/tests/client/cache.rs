@@ -61,7 +61,7 @@ async fn a_lost_connection_forgets_everything() {
     assert_eq!(cache.stats().entries, 1);
     let mut told = cache.invalidations();
     let id: i64 =
-        cache.client().command(["CLIENT", "ID"]).await.expect("a reply").try_into().expect("a number");
+        cache.client().command(["CLIENT", "ID"]).await.expect("a reply").convert().expect("a number");
     other.command(["CLIENT", "KILL", "ID", &id.to_string()]).await.expect("killed");
     assert_eq!(told.next().await, Some(Invalidation::All));
     assert_eq!(cache.stats().entries, 0);
@@ -87,7 +87,7 @@ async fn nothing_is_kept_once_the_connection_is_gone_for_good() {
         assert_eq!(cache.get(&key).await.expect("a value"), Some(Bytes::from_static(b"old")));
         if kill {
             let id = cache.client().command(["CLIENT", "ID"]).await.expect("a reply");
-            let id: i64 = id.try_into().expect("a number");
+            let id: i64 = id.convert().expect("a number");
             other.command(["CLIENT", "KILL", "ID", &id.to_string()]).await.expect("killed");
         } else {
             cache.client().close().await;

@@ -20,8 +20,7 @@ async fn named(target: &Target) -> Client {
 async fn until_blocked(client: &Client, target: &Target, wanted: bool) {
     let name = format!("name={} ", target.key("blocks"));
     loop {
-        let list: String =
-            client.command(["CLIENT", "LIST"]).await.expect("a list").try_into().expect("text");
+        let list: String = client.command(["CLIENT", "LIST"]).await.expect("a list").convert().expect("text");
         let blocked = list.lines().any(|line| line.contains(&name) && line.contains(" flags=b"));
         if blocked == wanted {
             return;
@@ -182,7 +181,7 @@ async fn a_dropped_call_ends_the_connection() {
     let client = target.client().await;
     let mut own = client.dedicated().await.expect("connected");
     let slow = Command::new("DEBUG").arg("SLEEP").arg("0.05").timeout(Duration::from_millis(1));
-    let error = own.execute(slow).await.expect_err("too slow, or not allowed");
+    let error = own.command(slow).await.expect_err("too slow, or not allowed");
     if let Error::Server(_) = error {
         return; // DEBUG is off by default in a real server
     }
@@ -225,7 +224,7 @@ async fn a_dropped_blocking_command_takes_nothing_later() {
     drop(waiting.await);
     until_blocked(&client, &target, false).await;
     client.command(["RPUSH", &key, "job"]).await.expect("pushed");
-    let left: usize = client.command(["LLEN", &key]).await.expect("a reply").try_into().expect("a number");
+    let left: usize = client.command(["LLEN", &key]).await.expect("a reply").convert().expect("a number");
     assert_eq!(left, 1);
 }
 

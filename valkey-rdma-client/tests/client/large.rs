@@ -28,7 +28,7 @@ async fn a_value_is_read_straight_into_the_callers_memory() {
     let client = target.client_with(&config).await;
     let key = target.key("big");
     let value = pattern(LEN);
-    client.execute(Command::new("SET").arg(&key).arg(value.clone())).await.expect("set");
+    client.command(Command::new("SET").arg(&key).arg(value.clone())).await.expect("set");
     let mut buffer = vec![0; LEN + 1];
     assert_eq!(client.get_into(&key, &mut buffer).await.expect("get"), Some(LEN));
     assert!(buffer[..LEN] == value[..]);
@@ -107,7 +107,7 @@ async fn values_of_a_pool_go_out_without_a_copy_and_their_buffers_come_back() {
                     let mut buffer = pool.take().await;
                     buffer.copy_from_slice(&pattern(LEN + n + round)[n + round..]);
                     let set = Command::new("SET").arg(&key).arg(buffer.freeze());
-                    client.execute(set).await.expect("set");
+                    client.command(set).await.expect("set");
                 })
             });
             for set in sets.collect::<Vec<_>>() {
@@ -177,7 +177,7 @@ async fn a_reply_that_is_no_string_is_told() {
 async fn until_alone(client: &Client, name: &str) {
     let name = format!("name={name} ");
     loop {
-        let list: String = client.command(["CLIENT", "LIST"]).await.expect("alive").try_into().expect("text");
+        let list: String = client.command(["CLIENT", "LIST"]).await.expect("alive").convert().expect("text");
         if list.lines().filter(|line| line.contains(&name)).count() == 1 {
             return;
         }
@@ -192,7 +192,7 @@ async fn the_server_survives_values_that_are_given_up_half_way() {
     let (key, name) = (target.key("unread"), target.key("gives-up"));
     let config = Config::default().name(&name);
     let client = target.client_with(&config).await;
-    client.execute(Command::new("SET").arg(&key).arg(pattern(LEN))).await.expect("set");
+    client.command(Command::new("SET").arg(&key).arg(pattern(LEN))).await.expect("set");
 
     let reader = client.stream_reply(Command::new("GET").arg(&key)).await;
     let mut reader = reader.expect("sent").expect("a value");
@@ -207,7 +207,7 @@ async fn the_server_survives_values_that_are_given_up_half_way() {
     let mut own = client.dedicated().await.expect("connected");
     let hurried = Command::new("GET").arg(&key).timeout(Duration::from_millis(1));
     // Whether it is in time is up to the machine.
-    drop(own.execute(hurried).await);
+    drop(own.command(hurried).await);
     drop(own);
     until_alone(&client, &name).await;
 

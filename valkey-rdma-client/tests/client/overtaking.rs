@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
-use valkey_rdma_client::{Client, ClusterClient, Config, Error, Fate, Value};
+use valkey_rdma_client::cluster::ReadFrom;
+use valkey_rdma_client::{Client, Config, Error, Fate, Value};
 
 /// A server in a folder of its own, killed at the end: while it runs a script, it takes no other signal.
 struct Busy {
@@ -68,7 +68,7 @@ impl Busy {
 
 fn start(client: &Client, words: &[&str]) -> JoinHandle<Result<Value, Error>> {
     let (client, command) = (client.clone(), valkey_rdma_client::Command::from_args(words));
-    tokio::spawn(async move { client.execute(command).await })
+    tokio::spawn(async move { client.command(command).await })
 }
 
 const LOOP: [&str; 3] = ["EVAL", "while true do end", "0"];
@@ -153,8 +153,8 @@ async fn a_cluster_client_ends_its_own_scripts_and_functions() {
     }
     load_endless(&admin).await;
     for read_from in [ReadFrom::Primary, ReadFrom::PreferReplica] {
-        let config = ClusterConfig::default().read_from(read_from);
-        let cluster = ClusterClient::connect_with([server.url.as_str()], &config).await.expect("connected");
+        let config = Config::default().read_from(read_from);
+        let cluster = Client::connect_with([server.url.as_str()], &config).await.expect("connected");
         for (endless, kill) in [
             (["EVAL", "while true do end", "1", "k"], ["SCRIPT", "KILL"]),
             (["FCALL", "endless", "1", "k"], ["FUNCTION", "KILL"]),

@@ -7,13 +7,13 @@ use valkey_rdma_client::{Client, Config, Error, LostCause, Subscriber};
 use crate::target::{Target, target};
 
 async fn publish(client: &Client, channel: &str, payload: &str) -> i64 {
-    client.command(["PUBLISH", channel, payload]).await.expect("published").try_into().expect("a number")
+    client.command(["PUBLISH", channel, payload]).await.expect("published").convert().expect("a number")
 }
 
 /// Has the server close the subscriber's connection of this name.
 async fn kill_subscriber(client: &Client, name: &str) {
     let list = client.command(["CLIENT", "LIST", "TYPE", "pubsub"]).await.expect("a list");
-    let list: String = list.try_into().expect("text");
+    let list: String = list.convert().expect("text");
     let line = list.lines().find(|line| line.contains(&format!("name={name} "))).expect("it is there");
     let id = line.split([' ', '=']).nth(1).expect("id=N");
     client.command(["CLIENT", "KILL", "ID", id]).await.expect("killed");

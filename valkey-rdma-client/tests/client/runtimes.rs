@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
-use valkey_rdma_client::{Client, ClusterClient, Command, Config, Error, cmd};
+use valkey_rdma_client::{Client, Command, Config, Error, cmd};
 use valkey_rdma_mock::{MockCluster, MockServer};
 
 fn one_thread() -> Runtime {
@@ -137,7 +137,7 @@ fn connections_to_nodes_belong_to_the_runtime_that_connected_to_the_cluster() {
     let main = Runtime::new().expect("a runtime");
     let mocks = main.block_on(MockCluster::start(2)).expect("free ports");
     let keys = [mocks.key_of(0, 0), mocks.key_of(1, 0)];
-    let cluster = main.block_on(ClusterClient::connect([mocks.url(0)])).expect("connected");
+    let cluster = main.block_on(Client::connect([mocks.url(0)])).expect("connected");
     let get_all = async || {
         for key in &keys {
             let get = cluster.command(["GET", key]);
@@ -158,7 +158,7 @@ fn a_cluster_client_whose_runtime_has_ended_says_so() {
     let mocks = mock.block_on(MockCluster::start(2)).expect("free ports");
     let key = mocks.key_of(1, 0);
     let first = one_thread();
-    let cluster = first.block_on(ClusterClient::connect([mocks.url(0)])).expect("connected");
+    let cluster = first.block_on(Client::connect([mocks.url(0)])).expect("connected");
     let mut subscriber = first.block_on(cluster.subscriber()).expect("open");
     first.block_on(subscriber.subscribe(Subscription::Channel, ["news"])).expect("subscribed");
     // The attempt to connect to node 1 begins, and ends with its runtime.

@@ -12,11 +12,11 @@ async fn a_script_runs_by_its_digest_and_survives_being_forgotten() {
     let key = target.key("n");
     let script = Script::new("return redis.call('INCRBY', KEYS[1], ARGV[1])");
     for expected in [5, 10] {
-        let sum: i64 = script.call(&client, [&key], ["5"]).await.expect("runs").try_into().expect("a number");
+        let sum: i64 = script.call(&client, [&key], ["5"]).await.expect("runs").convert().expect("a number");
         assert_eq!(sum, expected);
     }
     client.command(["SCRIPT", "FLUSH"]).await.expect("forgotten");
-    let sum: i64 = script.call(&client, [&key], ["5"]).await.expect("runs").try_into().expect("a number");
+    let sum: i64 = script.call(&client, [&key], ["5"]).await.expect("runs").convert().expect("a number");
     assert_eq!(sum, 15);
     let failed = script.call(&client, [&key], ["five"]).await.expect_err("not a number");
     assert!(failed.server().is_some());
@@ -40,7 +40,7 @@ async fn a_function_of_a_loaded_library_is_called() {
         .call(&client, [&key], ["5"])
         .await
         .expect("runs")
-        .try_into()
+        .convert()
         .expect("a number");
     assert_eq!(sum, 5);
     let get = Script::function(format!("{name}_get")).read_only();

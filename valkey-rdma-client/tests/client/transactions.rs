@@ -43,13 +43,13 @@ async fn a_watched_key_that_changes_aborts_the_transaction() {
     client.command(["SET", &key, "10"]).await.expect("set");
 
     let mut watch = client.watch([&key]).await.expect("watching");
-    let stock: i64 = watch.command(["GET", &key]).await.expect("a reply").try_into().expect("a number");
+    let stock: i64 = watch.command(["GET", &key]).await.expect("a reply").convert().expect("a number");
     client.command(["SET", &key, "20"]).await.expect("somebody else");
     let aborted = watch.transaction().command(["SET", &key, &(stock - 1).to_string()]).execute().await;
     assert!(matches!(aborted, Err(Error::Aborted(AbortedTransaction::Watched))), "{aborted:?}");
 
     let mut watch = client.watch([&key]).await.expect("watching");
-    let stock: i64 = watch.command(["GET", &key]).await.expect("a reply").try_into().expect("a number");
+    let stock: i64 = watch.command(["GET", &key]).await.expect("a reply").convert().expect("a number");
     watch.transaction().command(["SET", &key, &(stock - 1).to_string()]).execute().await.expect("executed");
     assert_eq!(client.command(["GET", &key]).await.expect("a reply").as_str(), Some("19"));
 }

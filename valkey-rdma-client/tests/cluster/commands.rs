@@ -20,11 +20,11 @@ async fn every_key_is_found_again_whatever_its_slot() {
             .command(["GET", &target.key(&number.to_string())])
             .await
             .expect("got")
-            .try_into()
+            .convert()
             .expect("a number");
         assert_eq!(value, number);
     }
-    let status = cluster.status();
+    let status = cluster.cluster().expect("a cluster").status();
     assert!(status.is_complete, "{status}");
     assert!(status.nodes.iter().filter(|node| node.transport.is_some()).count() >= 3, "{status}");
     cluster.close().await;
@@ -49,7 +49,7 @@ async fn commands_with_many_keys_are_split_and_joined_in_order() {
     let expected: Vec<_> = (0..6).map(Some).chain([None]).chain((6..50).map(Some)).collect();
     assert_eq!(values, expected);
     for (name, count) in [("EXISTS", 50), ("TOUCH", 50), ("UNLINK", 50), ("DEL", 0)] {
-        let counted: i64 = cluster.command(with_keys(name)).await.expect(name).try_into().expect("a number");
+        let counted: i64 = cluster.command(with_keys(name)).await.expect(name).convert().expect("a number");
         assert_eq!(counted, count, "{name}");
     }
 }
@@ -71,7 +71,7 @@ async fn commands_without_keys_reach_the_nodes_they_concern() {
     for number in 0..30 {
         cluster.command(["SET", &target.key(&number.to_string()), "x"]).await.expect("set");
     }
-    let size: i64 = cluster.command(["DBSIZE"]).await.expect("sizes").try_into().expect("a number");
+    let size: i64 = cluster.command(["DBSIZE"]).await.expect("sizes").convert().expect("a number");
     assert!(size >= 30, "{size}");
     let pattern = target.key("*");
     let keys: Vec<String> =
@@ -86,16 +86,27 @@ async fn commands_without_keys_reach_the_nodes_they_concern() {
 async fn a_caller_can_name_the_nodes() {
     let target = target().await;
     let cluster = target.client().await;
-    let primaries = cluster.status().nodes.into_iter().filter(|node| node.is_primary);
+    let primaries =
+        cluster.cluster().expect("a cluster").status().nodes.into_iter().filter(|node| node.is_primary);
     for node in primaries {
-        let pong = cluster.execute_on(Route::Node(node.address), Command::new("PING")).await;
+        let pong = cluster
+            .cluster()
+            .expect("a cluster")
+            .command_on(Route::Node(node.address), Command::new("PING"))
+            .await;
         assert_eq!(pong.expect("pong").as_str(), Some("PONG"));
     }
     let echo = Command::from_args(["ECHO", "x"]);
-    let all = cluster.execute_on(Route::AllPrimaries, echo.clone()).await.expect("echoes");
+    let all = cluster
+        .cluster()
+        .expect("a cluster")
+        .command_on(Route::AllPrimaries, echo.clone())
+        .await
+        .expect("echoes");
     assert_eq!(all.as_map().map(<[(Value, Value)]>::len), Some(3), "{all:?}");
     let stranger = Route::Node(NodeAddress::new("192.0.2.1", 1));
-    let error = cluster.execute_on(stranger, echo).await.expect_err("no such node");
+    let error =
+        cluster.cluster().expect("a cluster").command_on(stranger, echo).await.expect_err("no such node");
     assert!(matches!(error, Error::Cluster(ClusterError::UnknownNode { .. })), "{error:?}");
 }
 
@@ -113,11 +124,13 @@ async fn an_error_reply_is_the_answer() {
 
 #[test]
 fn every_future_can_be_spawned() {
-    fn is_send<T: Send>(_: impl FnOnce(valkey_rdma_client::ClusterClient) -> T) {}
+    fn is_send<T: Send>(_: impl FnOnce(valkey_rdma_client::Client) -> T) {}
     is_send(|cluster| async move { cluster.command(["GET", "a"]).await });
     is_send(|cluster| async move { cluster.pipeline().command(["GET", "a"]).send().await });
     is_send(|cluster| async move { cluster.transaction().command(["GET", "a"]).execute().await });
-    is_send(|cluster| async move { cluster.execute_on(Route::Any, Command::new("PING")).await });
+    is_send(|cluster| async move {
+        cluster.cluster().expect("a cluster").command_on(Route::Any, Command::new("PING")).await
+    });
     is_send(|cluster| async move { cluster.scan().next_batch().await });
     is_send(|cluster| async move { cluster.close().await });
 }
@@ -131,9 +144,9 @@ async fn what_has_no_time_left_is_not_sent() {
     let pipeline = cluster.pipeline().command(late()).command(late());
     let everywhere = Command::new("DBSIZE").timeout(Duration::ZERO);
     let mut outcomes: Vec<_> = pipeline.send().await.expect("each has its own").into_iter().collect();
-    outcomes.push(cluster.execute(late()).await);
-    outcomes.push(cluster.execute_on(Route::Any, late()).await);
-    outcomes.push(cluster.execute(everywhere).await);
+    outcomes.push(cluster.command(late()).await);
+    outcomes.push(cluster.cluster().expect("a cluster").command_on(Route::Any, late()).await);
+    outcomes.push(cluster.command(everywhere).await);
     outcomes
         .push(cluster.blocking_command(Command::new("BLPOP").arg(&key).arg(0).timeout(Duration::ZERO)).await);
     outcomes.push(cluster.transaction().command(late()).execute().await.map(|_| Value::Nil));

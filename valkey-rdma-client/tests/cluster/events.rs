@@ -1,25 +1,25 @@
 //! What a cluster client reports of its connections.
 
 use tokio::time::timeout;
-use valkey_rdma_client::cluster::{ClusterEvent, ClusterEvents};
-use valkey_rdma_client::{ClusterClient, Command};
+use valkey_rdma_client::{Client, Command, ConnectionEvent, ConnectionEvents};
 use valkey_rdma_mock::{DeviceKind, MockCluster, Transports};
 
-use crate::target::{PATIENCE, client_of, mocks, unhurried, unhurried_node};
+use crate::target::{PATIENCE, client_of, mocks, unhurried};
 
 /// The next event of this node, as a word. Those of others are left out.
-async fn next(events: &mut ClusterEvents, node: &str) -> &'static str {
+async fn next(events: &mut ConnectionEvents, node: &str) -> &'static str {
     let found = async {
         loop {
             let event = events.next().await.expect("not the end");
             let (of, word) = match &event {
-                ClusterEvent::Connected { node, .. } => (node, "connected"),
-                ClusterEvent::FellBack { node, .. } => (node, "fell back"),
-                ClusterEvent::Lost { node, .. } => (node, "lost"),
-                ClusterEvent::ConnectFailed { node, .. } => (node, "failed"),
-                ClusterEvent::Closed { node, .. } => (node, "closed"),
+                ConnectionEvent::Connected { node, .. } => (node, "connected"),
+                ConnectionEvent::FellBack { node, .. } => (node, "fell back"),
+                ConnectionEvent::Lost { node, .. } => (node, "lost"),
+                ConnectionEvent::ConnectFailed { node, .. } => (node, "failed"),
+                ConnectionEvent::Closed { node, .. } => (node, "closed"),
                 other => panic!("{other}"),
             };
+            let of = of.as_ref().expect("a node of a cluster");
             assert!(event.to_string().starts_with(&format!("{of}: ")), "{event}");
             if of.to_string() == node {
                 return word;
@@ -51,7 +51,7 @@ async fn a_failover_is_reported_with_the_primaries_and_a_slot_that_moves_is_not(
     let reported = async {
         loop {
             let event = events.next().await.expect("not the end");
-            if let ClusterEvent::PrimariesChanged { primaries } = &event {
+            if let ConnectionEvent::PrimariesChanged { primaries } = &event {
                 let text = event.to_string();
                 return (primaries.iter().map(ToString::to_string).collect::<Vec<_>>(), text);
             }
@@ -65,7 +65,7 @@ async fn a_failover_is_reported_with_the_primaries_and_a_slot_that_moves_is_not(
 }
 
 /// Gives each primary a connection.
-async fn touch(cluster: &ClusterClient, mocks: &MockCluster) {
+async fn touch(cluster: &Client, mocks: &MockCluster) {
     for node in 0..3 {
         cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("set");
     }
@@ -100,7 +100,7 @@ async fn a_node_that_dies_and_returns_is_reported_and_the_others_are_not() {
     assert_eq!(next(&mut events, &node).await, "closed");
     assert_eq!(next(&mut others, &other).await, "closed", "nothing in between");
     while let Some(event) = events.next().await {
-        assert!(matches!(event, ClusterEvent::Closed { .. }), "{event}");
+        assert!(matches!(event, ConnectionEvent::Closed { .. }), "{event}");
     }
     let mut late = cluster.events();
     assert!(late.next().await.is_none(), "listening later ends at once");
@@ -109,7 +109,7 @@ async fn a_node_that_dies_and_returns_is_reported_and_the_others_are_not() {
 #[tokio::test]
 async fn a_connection_is_reported_when_a_command_makes_it() {
     let mocks = mocks().await;
-    let cluster = ClusterClient::connect([mocks.url(0)]).await.expect("connected");
+    let cluster = Client::connect([mocks.url(0)]).await.expect("connected");
     let mut events = cluster.events();
     assert_eq!(next(&mut events, &mocks.announced(0)).await, "connected");
     cluster.command(["GET", &mocks.key_of(1, 0)]).await.expect("a reply");
@@ -122,7 +122,7 @@ async fn a_node_that_is_reached_over_tcp_only_is_reported_with_the_reason() {
     let mocks = builder.start().await.expect("free ports");
     mocks.close_rdma(1).await;
     let seed = format!("{}?rdma_port=+1&fallback=tcp", mocks.url(0));
-    let cluster = ClusterClient::connect([seed]).await.expect("connected");
+    let cluster = Client::connect([seed]).await.expect("connected");
     let mut events = cluster.events();
     touch(&cluster, &mocks).await;
     assert_eq!(next(&mut events, &mocks.announced(1)).await, "connected");
@@ -132,14 +132,14 @@ async fn a_node_that_is_reached_over_tcp_only_is_reported_with_the_reason() {
 #[tokio::test]
 async fn events_end_with_the_last_clone_of_the_client() {
     let mocks = mocks().await;
-    let config = unhurried().node(unhurried_node().connections(2));
+    let config = unhurried().connections(2);
     let cluster = client_of(&mocks, &config).await;
     touch(&cluster, &mocks).await;
     let mut events = cluster.events();
     drop(cluster);
     let mut closed = Vec::new();
     while let Some(event) = timeout(PATIENCE, events.next()).await.expect("ends") {
-        if let ClusterEvent::Closed { node, connection } = event {
+        if let ConnectionEvent::Closed { node: Some(node), connection, .. } = event {
             closed.push((node.to_string(), connection));
         }
     }

@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, NodeStatus, Route};
-use valkey_rdma_client::{Backoff, ClusterClient, ClusterError, Command, Error, Fate};
+use valkey_rdma_client::cluster::{NodeStatus, Route};
+use valkey_rdma_client::{
+    Backoff, Client, ClusterError, Command, Config, ConnectionEvent, EndpointError, Error, Fate,
+};
 use valkey_rdma_mock::{DeviceKind, Mock, MockCluster, Server, TransportConfig};
 use valkey_rdma_resp::Reply;
 
-use crate::target::{PATIENCE, advance, client_of, mocks, seeds, unhurried, unhurried_node};
+use crate::target::{PATIENCE, advance, client_of, mocks, seeds, unhurried};
 
 /// Reads the map often.
-fn watchful() -> ClusterConfig {
+fn watchful() -> Config {
     unhurried().min_refresh_interval(Duration::from_millis(20))
 }
 
@@ -48,8 +50,8 @@ async fn a_replica_that_takes_over_is_found() {
 async fn a_new_primary_is_found_while_the_attempt_to_connect_to_the_old_one_waits() {
     let mocks = mocks().await;
     let wait = Duration::from_secs(24 * 3600);
-    let node = unhurried_node().reconnect(Backoff::default().first(wait).max(wait));
-    let cluster = client_of(&mocks, &watchful().node(node)).await;
+    let node = watchful().reconnect(Backoff::default().first(wait).max(wait));
+    let cluster = client_of(&mocks, &node).await;
     let key = mocks.key_of(0, 0);
     cluster.command(["GET", &key]).await.expect("a reply");
     mocks.kill(0).await;
@@ -58,9 +60,9 @@ async fn a_new_primary_is_found_while_the_attempt_to_connect_to_the_old_one_wait
         async move { cluster.command(["GET", &key]).await }
     });
     // The readings that its failure asks for find nothing new.
-    let enough = cluster.status().counters.refreshes + 10;
+    let enough = cluster.cluster().expect("a cluster").status().counters.refreshes + 10;
     let read = async {
-        while cluster.status().counters.refreshes < enough {
+        while cluster.cluster().expect("a cluster").status().counters.refreshes < enough {
             tokio::task::yield_now().await;
         }
     };
@@ -75,9 +77,9 @@ async fn a_node_that_refuses_the_login_fails_its_commands_at_once() {
     let refusal = Reply::Error("WRONGPASS invalid username-password pair or user is disabled.".into());
     mocks.answer(0, "hello", Some(refusal));
     // Commands without a limit: one that waits does not return.
-    let config = watchful().node(unhurried_node().command_timeout(None).offline_timeout(None));
+    let config = watchful().command_timeout(None).offline_timeout(None);
     let seeds = seeds(&mocks).split_off(1);
-    let cluster = ClusterClient::connect_with(seeds, &config).await.expect("the others accept it");
+    let cluster = Client::connect_with(seeds, &config).await.expect("the others accept it");
     let refused = timeout(PATIENCE, cluster.command(["GET", &mocks.key_of(0, 0)])).await;
     let error = refused.expect("no hang").expect_err("refused");
     assert!(error.to_string().contains("WRONGPASS"), "{error}");
@@ -96,7 +98,7 @@ async fn a_node_that_never_answers_delays_only_its_own_commands() {
     let stuck = tokio::spawn({
         let (cluster, key) = (cluster.clone(), mocks.key_of(0, 0));
         async move {
-            cluster.execute(Command::from_args(["INCR", &key]).timeout(Duration::from_millis(500))).await
+            cluster.command(Command::from_args(["INCR", &key]).timeout(Duration::from_millis(500))).await
         }
     });
     for number in 0..100 {
@@ -114,17 +116,26 @@ async fn a_node_that_never_answers_delays_only_its_own_commands() {
 #[tokio::test]
 async fn one_of_several_connections_to_a_node_is_replaced() {
     let mocks = mocks().await;
-    let config = unhurried().node(unhurried_node().connections(2)).silence_limit(Duration::from_millis(20));
+    let config = unhurried().connections(2).silence_limit(Duration::from_millis(20));
     let cluster = client_of(&mocks, &config).await;
     let key = mocks.key_of(0, 0);
-    let id = cluster.execute_on(Route::Key(key.clone().into()), Command::from_args(["CLIENT", "ID"])).await;
+    let id = cluster
+        .cluster()
+        .expect("a cluster")
+        .command_on(Route::Key(key.clone().into()), Command::from_args(["CLIENT", "ID"]))
+        .await;
     let id = id.expect("answered").as_int().expect("a number").to_string();
     let (mut events, mut ends) = (cluster.events(), cluster.events());
     let killer = client_of(&mocks, &unhurried()).await;
     let kill = Command::from_args(["CLIENT", "KILL", "ID", &id]);
-    killer.execute_on(Route::Key(key.clone().into()), kill).await.expect("killed");
-    let of_node = |event: &ClusterEvent| match event {
-        ClusterEvent::Connected { node, .. } => node.to_string() == mocks.announced(0),
+    killer
+        .cluster()
+        .expect("a cluster")
+        .command_on(Route::Key(key.clone().into()), kill)
+        .await
+        .expect("killed");
+    let of_node = |event: &ConnectionEvent| match event {
+        ConnectionEvent::Connected { node: Some(node), .. } => node.to_string() == mocks.announced(0),
         _ => false,
     };
     // Both were connected when listening began, and both are made anew.
@@ -136,7 +147,7 @@ async fn one_of_several_connections_to_a_node_is_replaced() {
     };
     let mut replaced = std::pin::pin!(replaced);
     // Nothing is in flight until it has ended.
-    while !matches!(ends.next().await.expect("not closed"), ClusterEvent::Lost { .. }) {}
+    while !matches!(ends.next().await.expect("not closed"), ConnectionEvent::Lost { .. }) {}
     loop {
         tokio::select! {
             () = &mut replaced => break,
@@ -159,11 +170,15 @@ async fn what_may_have_run_is_never_sent_twice_but_reads_are() {
             tokio::join!(
                 cluster.command(["INCR", &key]),
                 cluster.command(["GET", &key]),
-                cluster.execute_on(route, Command::from_args(["GET", &key])),
+                cluster.cluster().expect("a cluster").command_on(route, Command::from_args(["GET", &key])),
             )
         })
     };
-    while cluster.status().nodes[0].connections.iter().all(|connection| connection.counters.in_flight < 3) {
+    while cluster.cluster().expect("a cluster").status().nodes[0]
+        .connections
+        .iter()
+        .all(|connection| connection.counters.in_flight < 3)
+    {
         tokio::task::yield_now().await;
     }
     mocks.disconnect(0).await;
@@ -185,10 +200,10 @@ async fn what_may_have_run_is_reported_after_later_tries_too() {
     let set = {
         let (cluster, key) = (cluster.clone(), key.clone());
         let command = Command::from_args(["SET", &key, "2"]).idempotent();
-        tokio::spawn(async move { cluster.execute(command).await })
+        tokio::spawn(async move { cluster.command(command).await })
     };
     let is_in_flight = || {
-        let nodes = cluster.status().nodes;
+        let nodes = cluster.cluster().expect("a cluster").status().nodes;
         nodes[0].connections.iter().any(|connection| connection.counters.in_flight > 0)
     };
     while !is_in_flight() {
@@ -206,8 +221,8 @@ async fn what_may_have_run_is_reported_after_later_tries_too() {
 #[tokio::test]
 async fn a_command_of_which_one_part_was_not_sent_may_have_run() {
     let mocks = mocks().await;
-    let node = unhurried_node().offline_timeout(Duration::from_millis(100));
-    let cluster = client_of(&mocks, &unhurried().node(node)).await;
+    let node = unhurried().offline_timeout(Duration::from_millis(100));
+    let cluster = client_of(&mocks, &node).await;
     let (dead, other) = (mocks.key_of(0, 0), mocks.key_of(1, 0));
     mocks.kill(0).await;
     // The client notices.
@@ -256,7 +271,12 @@ async fn a_command_for_all_primaries_waits_for_a_successor_and_for_a_node_that_l
     mocks.fail_over(3);
     cluster.command(["FLUSHALL"]).await.expect("the new primary is found");
     let named = Command::from_args(["GET", &mocks.key_of(1, 0)]);
-    let error = cluster.execute_on(Route::AllPrimaries, named).await.expect_err("others do not have the key");
+    let error = cluster
+        .cluster()
+        .expect("a cluster")
+        .command_on(Route::AllPrimaries, named)
+        .await
+        .expect_err("others do not have the key");
     let Error::Cluster(ClusterError::Partial { failed: 2, parts: 3, first }) = &error else {
         panic!("{error:?}")
     };
@@ -272,7 +292,7 @@ async fn a_command_for_all_primaries_waits_for_a_successor_and_for_a_node_that_l
     // The read has found the connection lost, so that INFO is not sent on it.
     let is_lost =
         |node: &NodeStatus| node.address.to_string() == mocks.announced(2) && node.transport.is_none();
-    while !cluster.status().nodes.iter().any(is_lost) {
+    while !cluster.cluster().expect("a cluster").status().nodes.iter().any(is_lost) {
         tokio::task::yield_now().await;
     }
     let infos = tokio::spawn({
@@ -304,29 +324,29 @@ async fn one_seed_that_answers_is_enough() {
     mocks.kill(1).await;
     mocks.fail_over(4);
     let cluster = client_of(&mocks, &unhurried()).await;
-    assert!(cluster.status().is_complete);
+    assert!(cluster.cluster().expect("a cluster").status().is_complete);
     cluster.command(["SET", &mocks.key_of(0, 0), "x"]).await.expect("set");
 }
 
 #[tokio::test]
 async fn seeds_that_are_of_no_use_say_why() {
     let none: [&str; 0] = [];
-    let error = ClusterClient::connect(none).await.expect_err("no seeds");
-    assert!(matches!(error, Error::Cluster(ClusterError::NoSeeds)), "{error:?}");
+    let error = Client::connect(none).await.expect_err("no seeds");
+    assert!(matches!(error, Error::Endpoint(EndpointError::NoSeeds)), "{error:?}");
 
     let any = "127.0.0.1:0".parse().expect("an address");
     let single = Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, &TransportConfig::default());
     let single = single.start().await.expect("a free port");
     let url = single.urls().next().expect("as built").to_string();
-    let error = ClusterClient::connect([url.as_str()]).await.expect_err("a single server");
+    let error = Client::connect([url.as_str()]).await.expect_err("a single server");
     assert!(matches!(error, Error::Cluster(ClusterError::NotACluster { .. })), "{error:?}");
 
     let other = url.replace("emulated", "valkey");
-    let error = ClusterClient::connect([url, other]).await.expect_err("two schemes");
-    assert!(matches!(error, Error::Cluster(ClusterError::MixedSeeds { .. })), "{error:?}");
+    let error = Client::connect([url, other]).await.expect_err("two schemes");
+    assert!(matches!(error, Error::Endpoint(EndpointError::MixedSeeds { .. })), "{error:?}");
 
     let dead = ["emulated://127.0.0.1:1?timeout=200ms", "emulated://127.0.0.1:2?timeout=200ms"];
-    let error = ClusterClient::connect(dead).await.expect_err("dead seeds");
+    let error = Client::connect(dead).await.expect_err("dead seeds");
     assert!(matches!(error, Error::Cluster(ClusterError::Unreachable { tried: 2, .. })), "{error:?}");
 }
 
@@ -338,7 +358,7 @@ async fn garbage_instead_of_a_map_is_an_error_and_never_replaces_a_map() {
     for node in 0..mocks.len() {
         mocks.answer(node, "cluster|slots", Some(garbage.clone()));
     }
-    let error = ClusterClient::connect(mocks.urls()).await.expect_err("garbage");
+    let error = Client::connect(mocks.urls()).await.expect_err("garbage");
     assert!(matches!(error, Error::Cluster(ClusterError::BadMap { .. })), "{error:?}");
     // A client that has a map goes on, led by MOVED alone.
     let key = mocks.key_of(0, 0);
@@ -361,17 +381,17 @@ async fn a_map_without_slots_counts_only_if_nothing_better_is_known() {
     forget(0..3);
     let config = watchful().refresh_interval(Duration::from_millis(20));
     let cluster = client_of(&mocks, &config).await;
-    assert!(cluster.status().is_complete);
+    assert!(cluster.cluster().expect("a cluster").status().is_complete);
     forget(3..6);
-    let before = cluster.status().counters.refreshes;
-    while cluster.status().counters.refreshes < before + 3 {
+    let before = cluster.cluster().expect("a cluster").status().counters.refreshes;
+    while cluster.cluster().expect("a cluster").status().counters.refreshes < before + 3 {
         tokio::task::yield_now().await;
     }
-    assert!(cluster.status().is_complete);
+    assert!(cluster.cluster().expect("a cluster").status().is_complete);
     cluster.command(["GET", &mocks.key_of(0, 0)]).await.expect("its node is known");
     // All nodes of a new cluster are like that.
     let cluster = client_of(&mocks, &watchful()).await;
-    assert!(!cluster.status().is_complete);
+    assert!(!cluster.cluster().expect("a cluster").status().is_complete);
 }
 
 #[tokio::test]
@@ -379,10 +399,10 @@ async fn a_slot_without_a_node_is_an_error_within_the_limit() {
     let mocks = mocks().await;
     let slot = MockCluster::slot("lonely");
     mocks.unassign(slot..=slot);
-    let hurried = watchful().node(unhurried_node().command_timeout(Duration::from_millis(300)));
+    let hurried = watchful().command_timeout(Duration::from_millis(300));
     let cluster = client_of(&mocks, &hurried).await;
-    assert!(!cluster.status().is_complete);
-    let error = cluster.execute(Command::from_args(["GET", "lonely"])).await.expect_err("no node");
+    assert!(!cluster.cluster().expect("a cluster").status().is_complete);
+    let error = cluster.command(Command::from_args(["GET", "lonely"])).await.expect_err("no node");
     assert!(matches!(error, Error::Cluster(ClusterError::Uncovered { .. })), "{error:?}");
 }
 
@@ -391,11 +411,11 @@ async fn a_slot_without_a_node_is_an_error_within_the_limit() {
 async fn commands_without_keys_name_what_a_new_cluster_lacks() {
     let mocks = mocks().await;
     mocks.unassign(0..=16_383);
-    let hurried = watchful().node(unhurried_node().command_timeout(Duration::from_millis(300)));
+    let hurried = watchful().command_timeout(Duration::from_millis(300));
     let cluster = client_of(&mocks, &hurried).await;
     for name in ["TIME", "DBSIZE"] {
         let error = cluster.command([name]).await.expect_err("no primary");
-        assert!(matches!(error, Error::Cluster(ClusterError::NoPrimaries)), "{error:?}");
+        assert!(matches!(error, Error::Cluster(ClusterError::Uncovered { slot: None })), "{error:?}");
     }
 }
 
@@ -403,8 +423,8 @@ async fn commands_without_keys_name_what_a_new_cluster_lacks() {
 #[tokio::test]
 async fn the_reason_is_told_though_the_time_is_up() {
     let mocks = mocks().await;
-    let node = unhurried_node().command_timeout(Duration::from_secs(1));
-    let cluster = client_of(&mocks, &watchful().node(node)).await;
+    let node = watchful().command_timeout(Duration::from_secs(1));
+    let cluster = client_of(&mocks, &node).await;
     mocks.kill(0).await;
     let key = mocks.key_of(0, 0);
     // The first meets the lost connection, the second none.
@@ -418,8 +438,8 @@ async fn the_reason_is_told_though_the_time_is_up() {
 async fn nodes_that_were_lost_together_come_back_together() {
     let mocks = mocks().await;
     let never = Duration::from_secs(1_000_000);
-    let node = unhurried_node().reconnect(Backoff::default().first(never).max(never));
-    let cluster = client_of(&mocks, &watchful().node(node)).await;
+    let node = watchful().reconnect(Backoff::default().first(never).max(never));
+    let cluster = client_of(&mocks, &node).await;
     for node in 0..3 {
         cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("set");
     }
@@ -433,7 +453,16 @@ async fn nodes_that_were_lost_together_come_back_together() {
             tokio::spawn(async move { cluster.command(["GET", &key]).await })
         })
         .collect();
-    let failed = || cluster.status().nodes.iter().filter(|node| node.error.is_some()).count();
+    let failed = || {
+        cluster
+            .cluster()
+            .expect("a cluster")
+            .status()
+            .nodes
+            .iter()
+            .filter(|node| node.error.is_some())
+            .count()
+    };
     while failed() < 2 {
         tokio::task::yield_now().await;
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::cluster::{ClusterConfig, NodeAddress, Route};
-use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
+use valkey_rdma_client::cluster::{NodeAddress, Route};
+use valkey_rdma_client::{Client, ClusterError, Command, Config, Error, Fate};
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::Reply;
 
-use crate::target::{PATIENCE, advance, client_of, mocks, target, unhurried, unhurried_node};
+use crate::target::{PATIENCE, advance, client_of, mocks, target, unhurried};
 
 #[tokio::test]
 async fn large_values_go_to_the_node_of_their_key() {
@@ -99,17 +99,17 @@ async fn a_dedicated_connection_stays_with_its_node() {
     let mocks = mocks().await;
     let cluster = client_of(&mocks, &unhurried()).await;
     let key = mocks.key_of(1, 0);
-    let node = cluster.node_of(&key).expect("served");
+    let node = cluster.cluster().expect("a cluster").node_of(&key).expect("served");
     assert_eq!(node.to_string(), mocks.announced(1));
     for route in [Route::Key(key.clone().into()), Route::Slot(MockCluster::slot(&key)), Route::Node(node)] {
-        let mut connection = cluster.dedicated(route).await.expect("connected");
+        let mut connection = cluster.cluster().expect("a cluster").dedicated(route).await.expect("connected");
         connection.command(["SET", &key, "x"]).await.expect("served here");
         let error = connection.command(["GET", &mocks.key_of(2, 0)]).await.expect_err("served elsewhere");
         assert!(matches!(&error, Error::Server(error) if error.code == "MOVED"), "{error:?}");
     }
-    assert!(cluster.dedicated(Route::Any).await.is_ok());
+    assert!(cluster.cluster().expect("a cluster").dedicated(Route::Any).await.is_ok());
     for route in [Route::AllNodes, Route::Node(NodeAddress::new("nowhere", 1))] {
-        let error = cluster.dedicated(route).await.expect_err("not one node");
+        let error = cluster.cluster().expect("a cluster").dedicated(route).await.expect_err("not one node");
         assert!(matches!(error, Error::Cluster(_)), "{error:?}");
     }
 }
@@ -129,9 +129,10 @@ async fn a_large_value_is_read_from_the_successor_of_a_dead_node() {
 }
 
 /// The number that a node gave to a connection.
-async fn id(cluster: &ClusterClient, key: &str) -> i64 {
+async fn id(cluster: &Client, key: &str) -> i64 {
     let route = Route::Key(key.to_owned().into());
-    let id = cluster.execute_on(route, Command::from_args(["CLIENT", "ID"])).await;
+    let id =
+        cluster.cluster().expect("a cluster").command_on(route, Command::from_args(["CLIENT", "ID"])).await;
     id.expect("answered").as_int().expect("a number")
 }
 
@@ -142,7 +143,7 @@ async fn the_shared_connection_survives_the_end_of_a_dedicated_one() {
     let key = mocks.key_of(0, 0);
     let shared = id(&cluster, &key).await;
     let route = || Route::Key(key.clone().into());
-    let mut latest = cluster.dedicated(route()).await.expect("connected");
+    let mut latest = cluster.cluster().expect("a cluster").dedicated(route()).await.expect("connected");
     let latest: i64 = latest.query(["CLIENT", "ID"]).await.expect("answered");
     let blocked = tokio::spawn({
         let (cluster, key) = (cluster.clone(), key.clone());
@@ -154,7 +155,7 @@ async fn the_shared_connection_survives_the_end_of_a_dedicated_one() {
     // It has one of the next numbers.
     for number in 1..10 {
         let kill = Command::from_args(["CLIENT", "KILL", "ID", &(latest + number).to_string()]);
-        cluster.execute_on(route(), kill).await.expect("a count");
+        cluster.cluster().expect("a cluster").command_on(route(), kill).await.expect("a count");
     }
     let error = blocked.await.expect("no panic").expect_err("its connection is killed");
     assert_eq!(error.fate(), Fate::MayHaveRun, "{error}");
@@ -164,7 +165,7 @@ async fn the_shared_connection_survives_the_end_of_a_dedicated_one() {
 #[tokio::test]
 async fn the_time_limit_of_a_blocking_command_covers_the_wait_for_its_node() {
     let mocks = mocks().await;
-    let config = ClusterConfig::default().node(unhurried_node().offline_timeout(None));
+    let config = unhurried().offline_timeout(None);
     let cluster = client_of(&mocks, &config).await;
     mocks.kill(0).await;
     let command = Command::from_args(["BLPOP", &mocks.key_of(0, 0), "0"]).timeout(Duration::from_millis(100));
@@ -179,8 +180,8 @@ async fn a_blocking_read_that_waited_long_is_sent_again_after_its_connection() {
     let node = Config::default().command_timeout(None).offline_timeout(limit);
     // Only node 0 is connected.
     let seed = format!("{}?timeout={}s", mocks.url(0), PATIENCE.as_secs());
-    let config = ClusterConfig::default().node(node);
-    let cluster = ClusterClient::connect_with([seed], &config).await.expect("connected");
+    let config = node;
+    let cluster = Client::connect_with([seed], &config).await.expect("connected");
     let key = mocks.key_of(1, 0);
     let waits = tokio::spawn({
         let (cluster, key) = (cluster.clone(), key.clone());

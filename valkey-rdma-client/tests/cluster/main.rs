@@ -1,4 +1,4 @@
-//! The cluster client against a cluster: mocks in the same process, or a real one whose nodes
+//! A client of a cluster, against a cluster: mocks in the same process, or a real one whose nodes
 //! `VALKEY_RDMA_TEST_CLUSTER` names, separated by commas.
 
 mod commands;
@@ -9,7 +9,7 @@ mod pipelines;
 mod ports;
 mod pubsub;
 mod redirects;
-#[cfg(feature = "redis-cluster")]
+#[cfg(feature = "redis")]
 mod redis_rs;
 mod replicas;
 mod scale;

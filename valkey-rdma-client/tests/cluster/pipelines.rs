@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
-use valkey_rdma_client::{ClusterClient, Command, Config, Error, Fate};
+use valkey_rdma_client::cluster::ReadFrom;
+use valkey_rdma_client::{Client, Command, Config, Error, Fate};
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::{Reply, Value};
 
@@ -21,7 +21,7 @@ async fn replies_of_several_nodes_come_in_the_order_of_the_commands() {
     let replies = pipeline.send().await.expect("sent");
     assert_eq!(replies.len(), 300);
     for (number, reply) in replies.into_iter().enumerate() {
-        let value: usize = reply.expect("a number").try_into().expect("a number");
+        let value: usize = reply.expect("a number").convert().expect("a number");
         // Each key is incremented three times, in order.
         let expected = match number {
             0..100 => number,
@@ -56,7 +56,7 @@ async fn commands_without_keys_keep_their_order_beside_a_key() {
 async fn commands_of_a_pipeline_that_concern_several_nodes_have_its_time_limit() {
     let mocks = mocks().await;
     let node = Config::default().command_timeout(Duration::from_millis(50));
-    let cluster = client_of(&mocks, &ClusterConfig::default().node(node).silence_limit(None)).await;
+    let cluster = client_of(&mocks, &node.silence_limit(None)).await;
     let limit = Duration::from_millis(300);
     mocks.freeze(0);
     let get = Command::from_args(["GET", &mocks.key_of(1, 0)]).timeout(limit);
@@ -95,7 +95,7 @@ async fn a_transaction_in_a_pipeline_is_refused() {
     let outcome = cluster.pipeline().command(["MULTI"]).command(["GET", "a"]).command(["EXEC"]).send().await;
     let error = outcome.expect_err("refused");
     assert!(matches!(error, Error::Refused(_)), "{error:?}");
-    assert!(error.to_string().contains("ClusterClient::transaction"), "{error}");
+    assert!(error.to_string().contains("Client::transaction"), "{error}");
 }
 
 /// Not one by one: a pipeline whose slots have all moved costs a second round, not one per command.
@@ -107,7 +107,7 @@ async fn commands_whose_slots_have_moved_are_sent_again_together() {
         cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("connected");
     }
     let batches = || -> u64 {
-        let nodes = cluster.status().nodes;
+        let nodes = cluster.cluster().expect("a cluster").status().nodes;
         nodes.iter().flat_map(|node| &node.connections).map(|connection| connection.counters.batches).sum()
     };
     let keys: Vec<_> = (0..300).map(|number| mocks.key_of(0, number)).collect();
@@ -133,7 +133,7 @@ async fn writes_go_to_the_primary_while_a_read_of_their_slot_waits_for_a_replica
     let config = unhurried().read_from(ReadFrom::PreferReplica).refresh_interval(None);
     // Nothing of shard 1 is connected.
     let seed = format!("{}?timeout={}s", mocks.url(0), PATIENCE.as_secs());
-    let cluster = ClusterClient::connect_with([seed], &config).await.expect("connected");
+    let cluster = Client::connect_with([seed], &config).await.expect("connected");
     let key = mocks.key_of(1, 0);
     let replica = mocks.replicas_of(1)[0];
     let pipeline = cluster.pipeline().command(["GET", &key]).command(["SET", &key, "1"]);

@@ -1,7 +1,7 @@
 //! From announced TCP ports to RDMA, and what happens where RDMA is missing.
 
 use valkey_rdma_client::cluster::{MappedAddress, NodeAddress};
-use valkey_rdma_client::{ClusterClient, Transport};
+use valkey_rdma_client::{Client, Transport};
 use valkey_rdma_mock::{DeviceKind, Endpoint, MockCluster, Transports};
 
 use crate::target::{client_of, mocks, unhurried};
@@ -12,11 +12,11 @@ async fn both() -> MockCluster {
 }
 
 /// Writes a key on each node, and returns their transports.
-async fn transports(mocks: &MockCluster, cluster: &ClusterClient) -> Vec<Option<Transport>> {
+async fn transports(mocks: &MockCluster, cluster: &Client) -> Vec<Option<Transport>> {
     for node in 0..3 {
         cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("set");
     }
-    let nodes = cluster.status().nodes;
+    let nodes = cluster.cluster().expect("a cluster").status().nodes;
     nodes.into_iter().map(|node| node.transport).collect()
 }
 
@@ -25,7 +25,7 @@ async fn the_rdma_port_follows_from_the_announced_port() {
     let mocks = both().await;
     for rule in ["+1", "discover"] {
         let seeds = mocks.urls().into_iter().map(|url| format!("{url}?rdma_port={rule}"));
-        let cluster = ClusterClient::connect(seeds).await.expect("connected");
+        let cluster = Client::connect(seeds.collect::<Vec<_>>()).await.expect("connected");
         assert_eq!(transports(&mocks, &cluster).await, [Some(Transport::Emulated); 3], "{rule}");
     }
 }
@@ -46,10 +46,10 @@ async fn a_node_without_rdma_is_reached_over_tcp_if_that_is_allowed() {
     let mocks = both().await;
     mocks.close_rdma(1).await;
     let seeds = mocks.urls().into_iter().map(|url| format!("{url}?rdma_port=+1&fallback=tcp&timeout=2s"));
-    let cluster = ClusterClient::connect(seeds).await.expect("connected");
+    let cluster = Client::connect(seeds.collect::<Vec<_>>()).await.expect("connected");
     let transports = transports(&mocks, &cluster).await;
     assert_eq!(transports.iter().filter(|transport| **transport == Some(Transport::Tcp)).count(), 1);
-    let status = cluster.status().to_string();
+    let status = cluster.cluster().expect("a cluster").status().to_string();
     assert!(status.contains("instead of rdma"), "{status}");
 }
 
@@ -69,5 +69,5 @@ async fn port_0_is_that_of_the_node_that_answers_and_the_status_says_so() {
     mocks.announce_port(0, 0);
     let cluster = client_of(&mocks, &unhurried()).await;
     cluster.command(["SET", "a", "x"]).await.expect("set");
-    assert!(cluster.status().nodes[0].port_assumed);
+    assert!(cluster.cluster().expect("a cluster").status().nodes[0].port_assumed);
 }

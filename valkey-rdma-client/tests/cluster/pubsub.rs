@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, SlowConsumer, Subscription};
-use valkey_rdma_client::{ClusterClient, ClusterError, Error, Subscriber};
+use valkey_rdma_client::{Client, ClusterError, Error, Subscriber};
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::Reply;
 
-use crate::target::{PATIENCE, client_of, mocks, target, unhurried, unhurried_node};
+use crate::target::{PATIENCE, client_of, mocks, target, unhurried};
 
 async fn payload(subscriber: &mut Subscriber) -> String {
     loop {
@@ -29,7 +29,7 @@ async fn reconnected(subscriber: &mut Subscriber) {
     }
 }
 
-async fn publish(cluster: &ClusterClient, name: &str, channel: &str, payload: &str) {
+async fn publish(cluster: &Client, name: &str, channel: &str, payload: &str) {
     cluster.command([name, channel, payload]).await.expect("published");
 }
 
@@ -92,7 +92,7 @@ async fn subscriptions_survive_their_node() {
 #[tokio::test]
 async fn a_subscription_that_timed_out_is_restored_too() {
     let mocks = mocks().await;
-    let hurried = unhurried().node(unhurried_node().command_timeout(Duration::from_millis(300)));
+    let hurried = unhurried().command_timeout(Duration::from_millis(300));
     let cluster = client_of(&mocks, &hurried).await;
     let channel = mocks.key_of(0, 0);
     let other = format!("{{{channel}}}other");

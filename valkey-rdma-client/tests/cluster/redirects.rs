@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use valkey_rdma_client::cluster::{ClusterConfig, Route};
-use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
+use valkey_rdma_client::cluster::Route;
+use valkey_rdma_client::{Client, ClusterError, Command, Config, Error, Fate};
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::Reply;
 
@@ -12,13 +12,12 @@ use crate::target::{PATIENCE, advance, client_of, mocks, unhurried};
 
 /// Commands wait this long for the cluster. Only that ends them: a time limit of their own could end one whose request is
 /// on its way, with another error.
-fn patient(limit: Duration) -> ClusterConfig {
-    let node = Config::default().command_timeout(None).offline_timeout(limit);
-    ClusterConfig::default().node(node)
+fn patient(limit: Duration) -> Config {
+    Config::default().command_timeout(None).offline_timeout(limit)
 }
 
-async fn count(cluster: &ClusterClient, key: &str) -> Result<i64, Error> {
-    Ok(cluster.command(["INCR", key]).await?.try_into().expect("a number"))
+async fn count(cluster: &Client, key: &str) -> Result<i64, Error> {
+    cluster.query(["INCR", key]).await
 }
 
 #[tokio::test]
@@ -30,9 +29,9 @@ async fn a_moved_slot_is_followed_and_remembered() {
     let slot = MockCluster::slot(&key);
     mocks.move_slots(slot..=slot, 1);
     assert_eq!(count(&cluster, &key).await.expect("counted"), 2);
-    assert_eq!(cluster.status().counters.moved, 1);
+    assert_eq!(cluster.cluster().expect("a cluster").status().counters.moved, 1);
     assert_eq!(count(&cluster, &key).await.expect("counted"), 3);
-    assert_eq!(cluster.status().counters.moved, 1, "the new owner is known");
+    assert_eq!(cluster.cluster().expect("a cluster").status().counters.moved, 1, "the new owner is known");
 }
 
 #[tokio::test]
@@ -46,7 +45,13 @@ async fn keys_on_the_move_are_asked_for_at_their_new_node() {
     assert_eq!(count(&cluster, &key).await.expect("counted"), 2, "still there");
     assert_eq!(mocks.move_keys(slot, 10), 1);
     assert_eq!(count(&cluster, &key).await.expect("counted"), 3, "behind ASKING");
-    assert_eq!((cluster.status().counters.ask, cluster.status().counters.moved), (1, 0));
+    assert_eq!(
+        (
+            cluster.cluster().expect("a cluster").status().counters.ask,
+            cluster.cluster().expect("a cluster").status().counters.moved
+        ),
+        (1, 0)
+    );
     mocks.finish_migration(slot..=slot);
     assert_eq!(count(&cluster, &key).await.expect("counted"), 4);
 }
@@ -69,7 +74,7 @@ async fn a_blocking_command_that_waited_long_still_follows_its_slot() {
     let limit = Duration::from_secs(10);
     // Only node 0 is connected.
     let seed = format!("{}?timeout={}s", mocks.url(0), PATIENCE.as_secs());
-    let cluster = ClusterClient::connect_with([seed], &patient(limit)).await.expect("connected");
+    let cluster = Client::connect_with([seed], &patient(limit)).await.expect("connected");
     let key = mocks.key_of(0, 0);
     let slot = MockCluster::slot(&key);
     mocks.answer_keyed_next(0, [Reply::error("TRYAGAIN later")]);
@@ -96,7 +101,7 @@ async fn a_blocking_command_that_ran_long_waits_for_the_cluster_as_long_as_other
     let limit = Duration::from_secs(10);
     // Only node 0 is connected.
     let seed = format!("{}?timeout={}s", mocks.url(0), PATIENCE.as_secs());
-    let cluster = ClusterClient::connect_with([seed], &patient(limit)).await.expect("connected");
+    let cluster = Client::connect_with([seed], &patient(limit)).await.expect("connected");
     let key = mocks.key_of(1, 0);
     let waits = tokio::spawn({
         let (cluster, key) = (cluster.clone(), key.clone());
@@ -107,7 +112,7 @@ async fn a_blocking_command_that_ran_long_waits_for_the_cluster_as_long_as_other
     }
     advance(limit + Duration::from_secs(1), 1).await;
     mocks.set_down(true);
-    while cluster.status().counters.not_ready == 0 {
+    while cluster.cluster().expect("a cluster").status().counters.not_ready == 0 {
         tokio::task::yield_now().await;
     }
     mocks.set_down(false);
@@ -143,7 +148,7 @@ async fn watching_a_key_on_the_move_waits_until_its_slot_has_arrived() {
         let (cluster, key) = (cluster.clone(), key.clone());
         async move { cluster.watch([&key]).await }
     });
-    while cluster.status().counters.try_again == 0 && !waits.is_finished() {
+    while cluster.cluster().expect("a cluster").status().counters.try_again == 0 && !waits.is_finished() {
         tokio::task::yield_now().await;
     }
     mocks.finish_migration(slot..=slot);
@@ -201,7 +206,7 @@ async fn nodes_that_send_a_command_back_and_forth_end_in_an_error() {
 
     // Nor does a time limit hide what was wrong.
     let node = Config::default().command_timeout(Duration::from_secs(2)).offline_timeout(None);
-    let cluster = client_of(&mocks, &ClusterConfig::default().node(node).max_redirects(1000)).await;
+    let cluster = client_of(&mocks, &node.max_redirects(1000)).await;
     // On a busy machine, connecting alone can take longer than that.
     while cluster.command(["DBSIZE"]).await.is_err() {}
     let error = cluster.command(["INCR", &key]).await.expect_err("endless");
@@ -226,8 +231,13 @@ async fn a_blocking_command_goes_on_at_the_new_primary() {
 async fn a_slot_that_does_not_exist_is_refused_at_once() {
     let mocks = mocks().await;
     let cluster = client_of(&mocks, &unhurried()).await;
-    let error = cluster.execute_on(Route::Slot(16_384), Command::new("PING")).await.expect_err("no slot");
-    assert!(matches!(error, Error::Cluster(ClusterError::NoSuchSlot { slot: 16_384 })), "{error:?}");
+    let error = cluster
+        .cluster()
+        .expect("a cluster")
+        .command_on(Route::Slot(16_384), Command::new("PING"))
+        .await
+        .expect_err("no slot");
+    assert!(matches!(error, Error::Cluster(ClusterError::Uncovered { slot: Some(16_384) })), "{error:?}");
 }
 
 /// A module's command, for example, whose keys no server describes.
@@ -244,7 +254,7 @@ async fn a_redirected_command_without_known_keys_goes_to_the_named_node() {
         cluster.command(["TIME"]).await.expect("answered by node 1");
         assert_eq!(mocks.calls(1, "time"), time);
     }
-    assert!(cluster.status().counters.moved <= 30, "followed at once");
+    assert!(cluster.cluster().expect("a cluster").status().counters.moved <= 30, "followed at once");
 }
 
 #[tokio::test]
@@ -289,7 +299,11 @@ async fn a_command_that_is_redirected_after_the_end_of_the_client_opens_no_conne
         let (cluster, key) = (cluster.clone(), key.clone());
         async move { cluster.command(["GET", &key]).await }
     });
-    while cluster.status().nodes[0].connections.iter().all(|connection| connection.counters.in_flight < 1) {
+    while cluster.cluster().expect("a cluster").status().nodes[0]
+        .connections
+        .iter()
+        .all(|connection| connection.counters.in_flight < 1)
+    {
         tokio::task::yield_now().await;
     }
     let close = tokio::spawn({

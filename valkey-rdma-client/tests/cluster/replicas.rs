@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
-use valkey_rdma_client::{Backoff, ClusterClient};
+use valkey_rdma_client::cluster::ReadFrom;
+use valkey_rdma_client::{Backoff, Client, Config};
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::Reply;
 
-use crate::target::{PATIENCE, client_of, mocks, unhurried, unhurried_node};
+use crate::target::{PATIENCE, client_of, mocks, unhurried};
 
-fn from(strategy: ReadFrom) -> ClusterConfig {
+fn from(strategy: ReadFrom) -> Config {
     unhurried().read_from(strategy)
 }
 
@@ -53,15 +53,15 @@ async fn a_replica_that_fails_is_passed_over() {
 }
 
 /// A client that reads from replicas, and tries a failed one again soon.
-async fn reader_of(mocks: &MockCluster) -> ClusterClient {
+async fn reader_of(mocks: &MockCluster) -> Client {
     let soon = Backoff::default().first(Duration::from_millis(2)).max(Duration::from_millis(2));
     // No new map helps: only reads do.
-    let config = from(ReadFrom::PreferReplica).node(unhurried_node().reconnect(soon)).refresh_interval(None);
+    let config = from(ReadFrom::PreferReplica).reconnect(soon).refresh_interval(None);
     client_of(mocks, &config).await
 }
 
 /// Reads a key of node 0 until its replica, node 3, has answered once more.
-async fn read_until_the_replica_answers(mocks: &MockCluster, cluster: &ClusterClient) {
+async fn read_until_the_replica_answers(mocks: &MockCluster, cluster: &Client) {
     let key = mocks.key_of(0, 0);
     let before = mocks.calls(3, "get");
     let read = async {
@@ -114,7 +114,7 @@ async fn a_user_who_may_not_run_readonly_reads_from_primaries() {
         }
         assert_eq!(mocks.calls(0, "get") - before, 10, "{strategy:?}");
         // A replica that is not connected yet is not known to redirect.
-        let moved = cluster.status().counters.moved;
+        let moved = cluster.cluster().expect("a cluster").status().counters.moved;
         assert!(moved <= 2, "{strategy:?}: {moved} redirections");
     }
 }
@@ -136,7 +136,7 @@ async fn another_refusal_of_readonly_ends_the_connection() {
     for node in 0..mocks.len() {
         mocks.answer(node, "READONLY", Some(Reply::error("ERR out of order")));
     }
-    let error = ClusterClient::connect_with(mocks.urls(), &from(ReadFrom::PreferReplica)).await;
+    let error = Client::connect_with(mocks.urls(), &from(ReadFrom::PreferReplica)).await;
     let error = error.expect_err("refused");
     assert!(format!("{error:#}").contains("out of order"), "{error:#}");
 }

@@ -1,7 +1,7 @@
 //! Many clients of one cluster: what a failover makes each of them ask for.
 
 use futures_util::future::try_join_all;
-use valkey_rdma_client::ClusterClient;
+use valkey_rdma_client::Client;
 use valkey_rdma_mock::MockCluster;
 
 use crate::target::{PATIENCE, client_of, mocks, unhurried};
@@ -11,7 +11,7 @@ const COMMANDS: usize = 20;
 const CLIENTS: usize = 25;
 
 /// Lets every client send a command many times at once.
-async fn all(clients: &[ClusterClient], key: &str) {
+async fn all(clients: &[Client], key: &str) {
     let commands = clients.iter().flat_map(|client| (0..COMMANDS).map(move |_| client.command(["GET", key])));
     try_join_all(commands).await.expect("answered");
 }
@@ -43,7 +43,7 @@ async fn a_failover_costs_each_client_one_redirection_per_command_in_flight_and_
     assert_eq!(mocks.calls_everywhere("get") - called, (CLIENTS * COMMANDS) as u64);
     assert_eq!(maps(&mocks), asked);
     for client in &clients {
-        let counters = client.status().counters;
+        let counters = client.cluster().expect("a cluster").status().counters;
         assert_eq!((counters.refreshes, counters.lost), (0, 0));
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{FutureExt, TryStreamExt};
 use tokio::time::timeout;
-use valkey_rdma_client::cluster::{ClusterConfig, NodeStatus};
-use valkey_rdma_client::{ClusterClient, Command, Config, Fate};
+use valkey_rdma_client::cluster::NodeStatus;
+use valkey_rdma_client::{Client, Command, Config, Fate};
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::Reply;
 
@@ -37,7 +37,7 @@ async fn a_scan_returns_every_key_of_every_node() {
 }
 
 /// Gives node 0 more keys than it returns in one batch.
-async fn fill_first_node(cluster: &ClusterClient, mocks: &MockCluster) -> BTreeSet<Bytes> {
+async fn fill_first_node(cluster: &Client, mocks: &MockCluster) -> BTreeSet<Bytes> {
     let keys: Vec<_> = (0..200).map(|number| mocks.key_of(0, number)).collect();
     let mut pipeline = cluster.pipeline();
     for key in &keys {
@@ -68,15 +68,15 @@ async fn a_scan_of_a_node_begins_anew_after_its_restart() {
 async fn a_scan_of_a_server_that_is_not_reached_fails_as_one_command_does() {
     let mocks = MockCluster::start(1).await.expect("free ports");
     let node = Config::default().command_timeout(None).offline_timeout(Duration::ZERO);
-    let cluster = client_of(&mocks, &ClusterConfig::default().node(node)).await;
+    let cluster = client_of(&mocks, &node).await;
     mocks.kill(0).await;
     let mut scan = cluster.scan();
     // The first one may find out that the connection is lost.
     while scan.next_batch().await.is_ok() {}
-    let before = cluster.status().counters.lost;
+    let before = cluster.cluster().expect("a cluster").status().counters.lost;
     let error = scan.next_batch().await.expect_err("the server is gone");
     assert_eq!(error.fate(), Fate::NotSent, "{error}");
-    assert_eq!(cluster.status().counters.lost - before, 1, "{error}");
+    assert_eq!(cluster.cluster().expect("a cluster").status().counters.lost - before, 1, "{error}");
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn a_scan_does_not_wait_for_the_next_reading_of_the_map() {
     let keys = fill_first_node(&cluster, &mocks).await;
     let scanned = timeout(PATIENCE / 4, cluster.scan().keys().try_collect::<BTreeSet<_>>()).await;
     assert_eq!(scanned.expect("does not wait").expect("all keys"), keys);
-    assert_eq!(cluster.status().counters.refreshes, 1);
+    assert_eq!(cluster.cluster().expect("a cluster").status().counters.refreshes, 1);
 }
 
 /// A primary that is cut off from the others believes that it still has its slots.
@@ -153,7 +153,7 @@ async fn a_scan_does_not_wait_for_a_frozen_node_that_was_replaced() {
     mocks.disconnect(0).await;
     let is_connected =
         |node: &NodeStatus| node.address.to_string() == mocks.announced(0) && !node.connections.is_empty();
-    while cluster.status().nodes.iter().any(is_connected) {
+    while cluster.cluster().expect("a cluster").status().nodes.iter().any(is_connected) {
         tokio::task::yield_now().await;
     }
     assert!(scan.next_batch().now_or_never().is_none(), "it waits for the node");
@@ -182,10 +182,10 @@ async fn a_scan_that_is_dropped_at_the_end_of_a_node_does_not_begin_anew() {
 /// More than a node returns in one batch.
 const MEMBERS: usize = 600;
 
-async fn fill(cluster: &ClusterClient, key: &str) -> BTreeSet<Bytes> {
+async fn fill(cluster: &Client, key: &str) -> BTreeSet<Bytes> {
     let members: Vec<_> = (0..MEMBERS).map(|number| format!("member {number}")).collect();
     let add = Command::new("SADD").arg(key);
-    cluster.execute(members.iter().fold(add, |add, member| add.arg(member))).await.expect("added");
+    cluster.command(members.iter().fold(add, |add, member| add.arg(member))).await.expect("added");
     members.into_iter().map(Bytes::from).collect()
 }
 

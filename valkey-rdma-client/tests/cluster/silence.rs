@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, ReadFrom, Route};
-use valkey_rdma_client::{Command, Config, Error, Fate, LostCause};
+use valkey_rdma_client::cluster::{ReadFrom, Route};
+use valkey_rdma_client::{Command, Config, ConnectionEvent, Error, Fate, LostCause};
 use valkey_rdma_mock::MockCluster;
 
-use crate::target::{advance, client_of, mocks, unhurried, unhurried_node};
+use crate::target::{advance, client_of, mocks, unhurried};
 
 /// No time limit ends these commands: only the new map does, which no command reports.
 #[tokio::test]
@@ -19,9 +19,8 @@ async fn commands_leave_a_frozen_node_when_a_replica_has_taken_over() {
 /// `failed`: the map leaves the node out, as real ones do soon.
 async fn leave_a_frozen_node(failed: bool) {
     let mocks = mocks().await;
-    let node = unhurried_node().keepalive_timeout(None);
-    let config =
-        ClusterConfig::default().node(node).refresh_interval(None).silence_limit(Duration::from_millis(50));
+    let node = unhurried().keepalive_timeout(None);
+    let config = node.refresh_interval(None).silence_limit(Duration::from_millis(50));
     let cluster = client_of(&mocks, &config).await;
     let key = mocks.key_of(0, 0);
     cluster.command(["SET", &key, "1"]).await.expect("set");
@@ -30,7 +29,11 @@ async fn leave_a_frozen_node(failed: bool) {
         let (cluster, key) = (cluster.clone(), key.clone());
         async move { tokio::join!(cluster.command(["INCR", &key]), cluster.command(["GET", &key])) }
     });
-    while cluster.status().nodes[0].connections.iter().all(|connection| connection.counters.in_flight < 2) {
+    while cluster.cluster().expect("a cluster").status().nodes[0]
+        .connections
+        .iter()
+        .all(|connection| connection.counters.in_flight < 2)
+    {
         tokio::task::yield_now().await;
     }
     mocks.mark_failed(0, failed);
@@ -39,7 +42,7 @@ async fn leave_a_frozen_node(failed: bool) {
     assert_eq!(incr.expect_err("not answered").fate(), Fate::MayHaveRun);
     get.expect("read from the new primary");
     // Readings of the map may have met it too.
-    assert!(cluster.status().counters.given_up >= 1);
+    assert!(cluster.cluster().expect("a cluster").status().counters.given_up >= 1);
 }
 
 /// The map leaves the node out before the watch looks again.
@@ -48,7 +51,7 @@ async fn commands_leave_a_frozen_node_that_a_map_leaves_out_at_once() {
     let mocks = mocks().await;
     let limit = Duration::from_secs(600);
     let node = Config::default().command_timeout(None).keepalive_timeout(None).offline_timeout(None);
-    let config = ClusterConfig::default().node(node).refresh_interval(None).silence_limit(limit);
+    let config = node.refresh_interval(None).silence_limit(limit);
     let cluster = client_of(&mocks, &config).await;
     let key = mocks.key_of(0, 0);
     let get = || {
@@ -56,7 +59,12 @@ async fn commands_leave_a_frozen_node_that_a_map_leaves_out_at_once() {
         tokio::spawn(async move { cluster.command(["GET", &key]).await })
     };
     let in_flight = async || {
-        let is_idle = || cluster.status().nodes[0].connections.iter().all(|c| c.counters.in_flight < 1);
+        let is_idle = || {
+            cluster.cluster().expect("a cluster").status().nodes[0]
+                .connections
+                .iter()
+                .all(|c| c.counters.in_flight < 1)
+        };
         while is_idle() {
             tokio::task::yield_now().await;
         }
@@ -79,13 +87,20 @@ async fn commands_leave_a_frozen_node_that_a_map_leaves_out_at_once() {
     let slot = MockCluster::slot(&other);
     mocks.move_slots(slot..=slot, 2);
     cluster.command(["SET", &other, "x"]).await.expect("followed");
-    while cluster.status().nodes.iter().any(|node| node.address.to_string() == mocks.announced(0)) {
+    while cluster
+        .cluster()
+        .expect("a cluster")
+        .status()
+        .nodes
+        .iter()
+        .any(|node| node.address.to_string() == mocks.announced(0))
+    {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     // The watch meets the node at one look and gives it up at a later one.
     advance(limit, 10).await;
     waits.await.expect("no panic").expect("read from the new primary");
-    assert_eq!(cluster.status().counters.given_up, 1);
+    assert_eq!(cluster.cluster().expect("a cluster").status().counters.given_up, 1);
 }
 
 /// A primary that answers late is not given up.
@@ -98,17 +113,20 @@ async fn a_slow_node_keeps_its_commands() {
     let key = mocks.key_of(0, 0);
     cluster.command(["SET", &key, "1"]).await.expect("set");
     mocks.freeze(0);
-    let before = cluster.status().counters.refreshes;
+    let before = cluster.cluster().expect("a cluster").status().counters.refreshes;
     let waits = tokio::spawn({
         let (cluster, key) = (cluster.clone(), key.clone());
         async move { cluster.command(["INCR", &key]).await }
     });
-    while cluster.status().counters.refreshes < before + 3 {
+    while cluster.cluster().expect("a cluster").status().counters.refreshes < before + 3 {
         tokio::task::yield_now().await;
     }
     mocks.thaw(0);
     let reply = waits.await.expect("no panic").expect("answered");
-    assert_eq!((reply.as_int(), cluster.status().counters.given_up), (Some(2), 0));
+    assert_eq!(
+        (reply.as_int(), cluster.cluster().expect("a cluster").status().counters.given_up),
+        (Some(2), 0)
+    );
 }
 
 /// A replica that answers late is not given up: it has no slots that it could lose.
@@ -130,30 +148,33 @@ async fn a_slow_replica_keeps_its_reads() {
         async move { cluster.command(["GET", &key]).await }
     });
     let is_in_flight = || {
-        let nodes = cluster.status().nodes;
+        let nodes = cluster.cluster().expect("a cluster").status().nodes;
         nodes.iter().flat_map(|node| &node.connections).any(|connection| connection.counters.in_flight > 0)
     };
     // Refreshes may meet the frozen node too, and wait for it.
     let mut seen = 0;
-    let mut last = cluster.status().counters.refreshes;
+    let mut last = cluster.cluster().expect("a cluster").status().counters.refreshes;
     while seen < 20 {
         tokio::task::yield_now().await;
-        let refreshes = cluster.status().counters.refreshes;
+        let refreshes = cluster.cluster().expect("a cluster").status().counters.refreshes;
         seen += u32::from(refreshes != last && is_in_flight());
         last = refreshes;
     }
     mocks.thaw(3);
     let reply = waits.await.expect("no panic").expect("answered");
-    assert_eq!((reply.as_str(), cluster.status().counters.given_up), (Some("1"), 0));
+    assert_eq!(
+        (reply.as_str(), cluster.cluster().expect("a cluster").status().counters.given_up),
+        (Some("1"), 0)
+    );
 }
 
 /// Its connection stays, and so do the commands that wait for it. The others go elsewhere, and people see which node it is.
 #[tokio::test]
 async fn a_silent_replica_is_named_and_passed_over_and_left_when_the_map_leaves_it_out() {
     let mocks = mocks().await;
-    let node = unhurried_node().keepalive_timeout(None);
+    let node = unhurried().keepalive_timeout(None);
     let limit = Duration::from_millis(50);
-    let config = ClusterConfig::default().node(node).read_from(ReadFrom::PreferReplica).silence_limit(limit);
+    let config = node.read_from(ReadFrom::PreferReplica).silence_limit(limit);
     let cluster = client_of(&mocks, &config.min_refresh_interval(limit)).await;
     let key = mocks.key_of(0, 0);
     cluster.command(["SET", &key, "1"]).await.expect("set");
@@ -165,13 +186,13 @@ async fn a_silent_replica_is_named_and_passed_over_and_left_when_the_map_leaves_
         async move { cluster.command(["GET", &key]).await }
     });
     let silent = loop {
-        if let ClusterEvent::Silent { node, silent_for } = events.next().await.expect("not closed") {
+        if let ConnectionEvent::Silent { node, silent_for } = events.next().await.expect("not closed") {
             assert!(silent_for >= limit);
             break node.to_string();
         }
     };
     assert_eq!(silent, mocks.announced(3));
-    let status = cluster.status();
+    let status = cluster.cluster().expect("a cluster").status();
     let line = status.nodes.iter().find(|node| node.silent_for.is_some()).expect("it is silent").to_string();
     assert!(
         line.starts_with(&silent) && line.contains(", no reply for ") && line.contains(" in flight"),
@@ -183,7 +204,7 @@ async fn a_silent_replica_is_named_and_passed_over_and_left_when_the_map_leaves_
     assert!(!waits.is_finished());
     mocks.mark_failed(3, true);
     waits.await.expect("no panic").expect("read from the primary");
-    assert_eq!(cluster.status().counters.given_up, 1);
+    assert_eq!(cluster.cluster().expect("a cluster").status().counters.given_up, 1);
 }
 
 /// Nothing else is in flight, and no time limit ends these calls.
@@ -191,13 +212,23 @@ async fn a_silent_replica_is_named_and_passed_over_and_left_when_the_map_leaves_
 async fn calls_on_a_dedicated_connection_leave_a_frozen_node_when_a_replica_has_taken_over() {
     for failed in [false, true] {
         let mocks = mocks().await;
-        let node = unhurried_node().keepalive_timeout(None);
+        let node = unhurried().keepalive_timeout(None);
         let limit = Duration::from_millis(50);
-        let config = ClusterConfig::default().node(node).refresh_interval(None).silence_limit(limit);
+        let config = node.refresh_interval(None).silence_limit(limit);
         let cluster = client_of(&mocks, &config).await;
         let key = mocks.key_of(0, 0);
-        let mut writes = cluster.dedicated(Route::Key(key.clone().into())).await.expect("connected");
-        let mut reads = cluster.dedicated(Route::Key(key.clone().into())).await.expect("connected");
+        let mut writes = cluster
+            .cluster()
+            .expect("a cluster")
+            .dedicated(Route::Key(key.clone().into()))
+            .await
+            .expect("connected");
+        let mut reads = cluster
+            .cluster()
+            .expect("a cluster")
+            .dedicated(Route::Key(key.clone().into()))
+            .await
+            .expect("connected");
         writes.command(["SET", &key, "1"]).await.expect("set");
         mocks.freeze(0);
         mocks.mark_failed(0, failed);
@@ -212,7 +243,12 @@ async fn calls_on_a_dedicated_connection_leave_a_frozen_node_when_a_replica_has_
                 "{error}"
             );
         }
-        let mut next = cluster.dedicated(Route::Key(key.clone().into())).await.expect("the new primary");
+        let mut next = cluster
+            .cluster()
+            .expect("a cluster")
+            .dedicated(Route::Key(key.clone().into()))
+            .await
+            .expect("the new primary");
         next.command(["GET", &key]).await.expect("it answers");
     }
 }
@@ -221,9 +257,9 @@ async fn calls_on_a_dedicated_connection_leave_a_frozen_node_when_a_replica_has_
 #[tokio::test]
 async fn calls_beside_the_shared_connection_leave_a_frozen_node_when_a_replica_has_taken_over() {
     let mocks = mocks().await;
-    let node = unhurried_node().keepalive_timeout(None);
+    let node = unhurried().keepalive_timeout(None);
     let limit = Duration::from_millis(50);
-    let config = ClusterConfig::default().node(node).refresh_interval(None).silence_limit(limit);
+    let config = node.refresh_interval(None).silence_limit(limit);
     let cluster = client_of(&mocks, &config).await;
     let key = mocks.key_of(0, 0);
     cluster.command(["SET", &key, "1"]).await.expect("set");
@@ -267,8 +303,8 @@ async fn calls_beside_the_shared_connection_leave_a_frozen_node_when_a_replica_h
 async fn a_blocking_command_stays_with_a_slow_node_that_ask_has_named() {
     let mocks = mocks().await;
     let limit = Duration::from_millis(20);
-    let node = unhurried_node().keepalive_timeout(None);
-    let config = ClusterConfig::default().node(node).silence_limit(limit);
+    let node = unhurried().keepalive_timeout(None);
+    let config = node.silence_limit(limit);
     mocks.move_slots(0..=16383, 0);
     let cluster = client_of(&mocks, &config).await;
     let key = mocks.key_of(0, 0);

@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use valkey_rdma_client::cluster::ClusterConfig;
 use valkey_rdma_client::pubsub::{Event, SlowConsumer, Subscription};
-use valkey_rdma_client::{ClusterClient, Error, Fate, LostCause, Subscriber};
+use valkey_rdma_client::{Client, Config, Error, Fate, LostCause, Subscriber};
 
 use crate::scripted::Node;
-use crate::target::{PATIENCE, client_of, mocks, unhurried, unhurried_node};
+use crate::target::{PATIENCE, client_of, mocks, unhurried};
 
 const CAPACITY: usize = 10;
 
-async fn client(node: &Node, config: &ClusterConfig) -> ClusterClient {
-    ClusterClient::connect_with([node.url()], config).await.expect("connected")
+async fn client(node: &Node, config: &Config) -> Client {
+    Client::connect_with([node.url()], config).await.expect("connected")
 }
 
 async fn next(subscriber: &mut Subscriber) -> Event {
@@ -108,7 +107,7 @@ async fn a_program_that_is_too_slow_ends_the_subscriber_if_it_wants_that() {
 #[tokio::test]
 async fn a_refused_login_fails_a_subscription_at_once_with_what_the_server_says() {
     let node = Node::start().await;
-    let config = ClusterConfig::default().node(unhurried_node().command_timeout(None).offline_timeout(None));
+    let config = unhurried().command_timeout(None).offline_timeout(None);
     let client = client(&node, &config).await;
     node.refuse_logins(true);
     let mut subscriber = client.subscriber().await.expect("open");
@@ -143,8 +142,8 @@ async fn a_refused_login_fails_a_subscription_beside_those_that_are_restored() {
 #[tokio::test]
 async fn a_subscription_waits_for_its_node_with_bounded_patience_and_learns_why() {
     let mocks = mocks().await;
-    let limits = unhurried_node().command_timeout(None).offline_timeout(Duration::from_millis(300));
-    let cluster = client_of(&mocks, &unhurried().node(limits)).await;
+    let limits = unhurried().command_timeout(None).offline_timeout(Duration::from_millis(300));
+    let cluster = client_of(&mocks, &limits).await;
     mocks.kill(0).await;
     let subscriber = cluster.subscriber().await.expect("open");
     let waits = subscriber.subscribe(Subscription::Shard, [mocks.key_of(0, 0)]);
@@ -157,7 +156,7 @@ async fn a_subscription_waits_for_its_node_with_bounded_patience_and_learns_why(
 #[tokio::test]
 async fn a_subscription_that_times_out_without_a_connection_says_why_and_is_not_requested() {
     let mocks = mocks().await;
-    let hurried = unhurried().node(unhurried_node().command_timeout(Duration::from_millis(300)));
+    let hurried = unhurried().command_timeout(Duration::from_millis(300));
     let cluster = client_of(&mocks, &hurried).await;
     mocks.kill(0).await;
     let late = mocks.key_of(0, 0);

@@ -6,8 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use valkey_rdma_client::cluster::ClusterConfig;
-use valkey_rdma_client::{ClusterClient, Config, Error};
+use valkey_rdma_client::{Client, Config, Error};
 use valkey_rdma_mock::MockCluster;
 
 /// A cluster. Dropping it stops mocks.
@@ -36,8 +35,8 @@ pub(crate) async fn mocks() -> MockCluster {
 }
 
 /// A client of mocks.
-pub(crate) async fn client_of(mocks: &MockCluster, config: &ClusterConfig) -> ClusterClient {
-    ClusterClient::connect_with(seeds(mocks), config).await.expect("connected")
+pub(crate) async fn client_of(mocks: &MockCluster, config: &Config) -> Client {
+    Client::connect_with(seeds(mocks), config).await.expect("connected")
 }
 
 /// URLs of all nodes. Connecting takes as long as it takes: the default of 5 s could end it on a busy machine.
@@ -46,12 +45,7 @@ pub(crate) fn seeds(mocks: &MockCluster) -> Vec<String> {
 }
 
 /// Commands take as long as they take.
-pub(crate) fn unhurried() -> ClusterConfig {
-    ClusterConfig::default().node(unhurried_node())
-}
-
-/// As [`unhurried`], for each node.
-pub(crate) fn unhurried_node() -> Config {
+pub(crate) fn unhurried() -> Config {
     Config::default().command_timeout(PATIENCE).offline_timeout(PATIENCE)
 }
 
@@ -69,12 +63,12 @@ pub(crate) async fn advance(step: Duration, steps: u32) {
 }
 
 impl Target {
-    pub(crate) async fn client(&self) -> ClusterClient {
+    pub(crate) async fn client(&self) -> Client {
         self.client_with(&unhurried()).await.expect("connected")
     }
 
-    pub(crate) async fn client_with(&self, config: &ClusterConfig) -> Result<ClusterClient, Error> {
-        ClusterClient::connect_with(self.urls.iter().map(String::as_str), config).await
+    pub(crate) async fn client_with(&self, config: &Config) -> Result<Client, Error> {
+        Client::connect_with(&self.urls, config).await
     }
 
     /// A key that no other test uses.

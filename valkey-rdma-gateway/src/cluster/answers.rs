@@ -1,9 +1,10 @@
 //! Commands that mean something else in front of a cluster: local clients see one server without cluster mode.
 
 use valkey_rdma_client::cluster::Route;
-use valkey_rdma_client::{ClusterClient, Command, Error};
+use valkey_rdma_client::{Client, Command, Error};
 use valkey_rdma_resp::{Reply, words};
 
+use super::command_on;
 use super::joined::Joined;
 use super::{Member, info};
 use crate::class::is;
@@ -18,9 +19,9 @@ pub(super) fn is_special(command: &[u8]) -> bool {
 }
 
 /// Answers a command. Some node that is there answers PING and HELLO.
-pub(super) async fn special(member: &Member, client: &ClusterClient, command: &[u8]) -> Result<Reply, Error> {
+pub(super) async fn special(member: &Member, client: &Client, command: &[u8]) -> Result<Reply, Error> {
     let all: Vec<_> = words(command).collect();
-    let ask = |command: Command| client.execute_on(Route::Any, command.idempotent());
+    let ask = |command: Command| command_on(client, Route::Any, command.idempotent());
     let name = all.first().copied().unwrap_or_default();
     if let Some(joined) = Joined::of(command) {
         return Ok(joined.ask(client, Command::from_args(&all)).await?.into());

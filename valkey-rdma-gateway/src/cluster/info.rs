@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::timeout;
 use valkey_rdma_client::cluster::{NodeStatus, Route};
-use valkey_rdma_client::{ClusterClient, Command, Error, Value};
+use valkey_rdma_client::{Client, Command, Error, Value};
 use valkey_rdma_resp::{Reply, words};
 
 use super::refusal::passes;
+use super::{command_on, nodes};
 use crate::class::is;
 
 /// Whether a command asks a server about itself. The same node answers all of them: programs compare its counters with earlier ones.
@@ -22,22 +23,22 @@ pub(super) fn is_about_server(command: &[u8]) -> bool {
 }
 
 /// Asks the first primary that is there: the same one for all local clients, until the nodes change. If it does not answer soon, another.
-pub(super) async fn ask(client: &ClusterClient, command: Command) -> Result<Value, Error> {
+pub(super) async fn ask(client: &Client, command: Command) -> Result<Value, Error> {
     let command = command.idempotent();
     let is_there = |node: &&NodeStatus| node.is_primary && node.error.is_none() && node.silent_for.is_none();
-    if let Some(node) = client.status().nodes.iter().find(is_there) {
-        let asked = client.execute_on(Route::Node(node.address.clone()), command.clone());
+    if let Some(node) = nodes(client).iter().find(is_there) {
+        let asked = command_on(client, Route::Node(node.address.clone()), command.clone());
         match timeout(PATIENCE, asked).await {
             Ok(Ok(reply)) => return Ok(reply),
             Ok(Err(error)) if error.server().is_some() && !passes(&error) => return Err(error),
             _ => {}
         }
     }
-    client.execute_on(Route::Any, command).await
+    command_on(client, Route::Any, command).await
 }
 
 /// INFO of one node, with cluster mode off, and with the keys of all nodes.
-pub(super) async fn standalone(client: &ClusterClient, command: Command) -> Result<Reply, Error> {
+pub(super) async fn standalone(client: &Client, command: Command) -> Result<Reply, Error> {
     let (text, is_verbatim) = match ask(client, command).await? {
         Value::Bulk(text) => (text, false),
         Value::Verbatim { text, .. } => (text, true),
@@ -46,7 +47,7 @@ pub(super) async fn standalone(client: &ClusterClient, command: Command) -> Resu
     let text = String::from_utf8_lossy(&text).replace("cluster_enabled:1", "cluster_enabled:0");
     let mut text = text.replace("_mode:cluster", "_mode:standalone");
     if text.contains(KEYSPACE) {
-        let asked = client.execute(Command::from_args(["INFO", "keyspace"]).idempotent());
+        let asked = client.command(Command::from_args(["INFO", "keyspace"]).idempotent());
         // Without an answer of all nodes, one node's is better than none.
         if let Ok(Ok(Value::Map(nodes))) = timeout(PATIENCE, asked).await {
             let nodes = nodes.iter().filter_map(|(_, text)| text.as_str());

@@ -10,11 +10,12 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use valkey_rdma_client::cluster::Route;
-use valkey_rdma_client::{ClusterClient, Command, Error, Value};
+use valkey_rdma_client::{Client, Command, Error, Value};
 use valkey_rdma_resp::{integer, words};
 
 use super::info::PATIENCE;
 use super::refusal::passes;
+use super::{command_on, nodes};
 use crate::class::is;
 
 /// How the replies of several nodes become one.
@@ -71,13 +72,13 @@ impl Joined {
     }
 
     /// Asks the nodes, and joins their replies.
-    pub(super) async fn ask(self, client: &ClusterClient, command: Command) -> Result<Value, Error> {
+    pub(super) async fn ask(self, client: &Client, command: Command) -> Result<Value, Error> {
         let command = command.idempotent();
         let (nodes, refusal) = by_node(client, &command).await;
         match refusal {
             // A node may have no samples for the graph of an event that another one has had.
             Some(refusal) if nodes.is_empty() || self != Self::Texts => return Err(refusal),
-            None if nodes.is_empty() => return client.execute_on(Route::Any, command).await,
+            None if nodes.is_empty() => return command_on(client, Route::Any, command).await,
             _ => {}
         }
         Ok(self.join(match self {
@@ -134,13 +135,13 @@ impl Joined {
 
 /// The replies of all nodes, which are asked at once, and the first refusal. A node that does not answer soon may be frozen, and is left
 /// out: one server would answer.
-async fn by_node(client: &ClusterClient, command: &Command) -> (Vec<(Value, Value)>, Option<Error>) {
+async fn by_node(client: &Client, command: &Command) -> (Vec<(Value, Value)>, Option<Error>) {
     let mut asked = JoinSet::new();
-    for (at, node) in client.status().nodes.into_iter().enumerate() {
+    for (at, node) in nodes(client).into_iter().enumerate() {
         let (client, command) = (client.clone(), command.clone());
         asked.spawn(async move {
             let name = node.address.to_string();
-            (at, name, timeout(PATIENCE, client.execute_on(Route::Node(node.address), command)).await)
+            (at, name, timeout(PATIENCE, command_on(&client, Route::Node(node.address), command)).await)
         });
     }
     let mut answers = asked.join_all().await;

@@ -12,14 +12,15 @@ use std::time::Instant;
 
 use tokio::time::timeout;
 use valkey_rdma_client::cluster::{Route, Routing};
-use valkey_rdma_client::{ClusterClient, Command, Error, Value};
+use valkey_rdma_client::{Client, Command, Error, Value};
 use valkey_rdma_resp::{Protocol, Reply, encode, words};
+use valkey_rdma_transport::sync::lock;
 
+use super::command_on;
 use super::refusal::{failure, is_refusal};
 use super::{Member, answers};
 use crate::inbox::{End, Inbox};
 use crate::open_error::OpenError;
-use crate::sync::lock;
 use crate::words::commands;
 
 /// One local client's use of a cluster.
@@ -92,7 +93,7 @@ impl Lane {
     }
 
     /// The client of the library, once it is connected.
-    pub(crate) async fn connected(&self) -> Result<ClusterClient, OpenError> {
+    pub(crate) async fn connected(&self) -> Result<Client, OpenError> {
         self.0.member.connected().await
     }
 }
@@ -126,7 +127,7 @@ impl Inner {
         }
     }
 
-    async fn serve(&self, client: &ClusterClient, batch: &Batch) {
+    async fn serve(&self, client: &Client, batch: &Batch) {
         let metrics = &self.member.metrics;
         metrics.request_hop.record(batch.queued, Instant::now(), batch.commands);
         metrics.commands.add(batch.commands.into());
@@ -155,7 +156,7 @@ impl Inner {
                     self.send(client, batch, std::mem::take(&mut together)).await;
                     let reply = match is_special {
                         true => answers::special(&self.member, client, bytes).await,
-                        false => client.execute(command).await.map(Reply::from),
+                        false => client.command(command).await.map(Reply::from),
                     };
                     self.deliver(batch, [(bytes, reply)]).await;
                 }
@@ -165,7 +166,7 @@ impl Inner {
     }
 
     /// Sends commands of one slot each, or without a key, in one write to each node.
-    async fn send(&self, client: &ClusterClient, batch: &Batch, mut together: Vec<(&[u8], Command, bool)>) {
+    async fn send(&self, client: &Client, batch: &Batch, mut together: Vec<(&[u8], Command, bool)>) {
         if together.len() < 2 {
             let Some((bytes, command, is_keyless)) = together.pop() else { return };
             let reply = self.execute(client, command, is_keyless).await;
@@ -193,15 +194,10 @@ impl Inner {
         self.deliver(batch, all.into_iter().map(|(bytes, _)| bytes).zip(replies)).await;
     }
 
-    async fn execute(
-        &self,
-        client: &ClusterClient,
-        command: Command,
-        is_keyless: bool,
-    ) -> Result<Value, Error> {
+    async fn execute(&self, client: &Client, command: Command, is_keyless: bool) -> Result<Value, Error> {
         match is_keyless {
-            true => client.execute_on(Route::Key(self.beside.clone().into()), command).await,
-            false => client.execute(command).await,
+            true => command_on(client, Route::Key(self.beside.clone().into()), command).await,
+            false => client.command(command).await,
         }
     }
 

@@ -2,9 +2,10 @@
 
 use valkey_rdma_client::cluster::Route;
 use valkey_rdma_client::{Command, Value};
+use valkey_rdma_transport::sync::lock;
 
 use super::Cluster;
-use crate::sync::lock;
+use super::command_on;
 
 impl Cluster {
     /// Whether a new connection would have to log in, by what some node says of its default user to clients of this generation.
@@ -19,7 +20,7 @@ impl Cluster {
         };
         let Some(client) = client else { return false };
         let question = Command::from_args(["ACL", "GETUSER", "default"]).idempotent();
-        client.execute_on(Route::Any, question).await.is_ok_and(|user| requires_login(&user))
+        command_on(&client, Route::Any, question).await.is_ok_and(|user| requires_login(&user))
     }
 }
 

@@ -4,25 +4,24 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use valkey_rdma_client::cluster::ClusterScan;
-use valkey_rdma_client::{ClusterClient, Error};
+use valkey_rdma_client::{Client, Error, Scan};
 use valkey_rdma_resp::{Reply, integer};
+use valkey_rdma_transport::sync::lock;
 
 use crate::class::is;
-use crate::sync::lock;
 use crate::words::number;
 
 /// The scans of all local clients with one login, in the order of their last use: a pool of connections may continue a scan on another
 /// connection.
 #[derive(Default)]
 pub(super) struct Scans {
-    waiting: Mutex<VecDeque<(u64, ClusterScan)>>,
+    waiting: Mutex<VecDeque<(u64, Scan)>>,
     last: AtomicU64,
 }
 
 impl Scans {
     /// Answers SCAN. Each reply has a new cursor. The options are those with which the scan began.
-    pub(super) async fn step(&self, client: &ClusterClient, words: &[&[u8]]) -> Result<Reply, Error> {
+    pub(super) async fn step(&self, client: &Client, words: &[&[u8]]) -> Result<Reply, Error> {
         let [_, cursor, options @ ..] = words else {
             return Ok(Reply::error("ERR wrong number of arguments for 'scan' command"));
         };
@@ -58,7 +57,7 @@ impl Scans {
         Ok(reply(next, keys))
     }
 
-    fn keep(&self, cursor: u64, scan: ClusterScan) {
+    fn keep(&self, cursor: u64, scan: Scan) {
         let mut waiting = lock(&self.waiting);
         waiting.push_back((cursor, scan));
         if waiting.len() > MOST_SCANS {
@@ -69,7 +68,7 @@ impl Scans {
 
 /// # Errors
 /// The error of a server for these options.
-fn begin(client: &ClusterClient, options: &[&[u8]]) -> Result<ClusterScan, &'static str> {
+fn begin(client: &Client, options: &[&[u8]]) -> Result<Scan, &'static str> {
     let (pairs, rest) = options.as_chunks::<2>();
     if !rest.is_empty() {
         let is_for_hashes = rest.iter().any(|option| is(option, "NOVALUES"));

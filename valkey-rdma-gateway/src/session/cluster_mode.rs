@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use tokio::sync::OwnedSemaphorePermit;
-use valkey_rdma_client::{ClusterClient, Command, Error};
+use valkey_rdma_client::{Client, Command, Error};
 use valkey_rdma_resp::{CommandError, Protocol, Reply, words};
 
 use self::subscriptions::Subscriptions;
@@ -258,7 +258,7 @@ impl Session {
     }
 
     /// The library's client with the login of this one. `None` if the login is refused: the error is answered.
-    async fn library(&mut self) -> Result<Option<ClusterClient>, Closed> {
+    async fn library(&mut self) -> Result<Option<Client>, Closed> {
         let super::Attached::Cluster(lane) = self.route.pool.shared(&self.identity) else { return Ok(None) };
         match self.while_open(false, lane.connected()).await? {
             Ok(client) => Ok(Some(client)),

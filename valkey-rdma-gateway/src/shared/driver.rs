@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
 use tracing::{info, warn};
 use valkey_rdma_client::ByteStream;
-use valkey_rdma_resp::{FrameScanner, ProtocolError};
+use valkey_rdma_resp::{FrameScanner, RespError};
 
 use super::{IDLE, SILENT, Shared};
 use crate::core::Core;
@@ -186,7 +186,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Passes replies on to their clients.
-    fn pass_on(&mut self) -> Result<(), ProtocolError> {
+    fn pass_on(&mut self) -> Result<(), RespError> {
         let now = Instant::now();
         // Replies of one client that follow each other are passed on together: `complete` of them, up to `frame`.
         let (mut complete, mut frame) = (0, 0);
@@ -208,7 +208,7 @@ impl<'a> Driver<'a> {
             let left = match self.shared.queue().first() {
                 Some(slot) => slot.replies - complete,
                 None if self.scanned == 0 => break,
-                None => return Err(ProtocolError::Unsolicited),
+                None => return Err(RespError::Unsolicited),
             };
             if !found.complete {
                 let large = self.begun || self.scanned - frame >= PIECE;

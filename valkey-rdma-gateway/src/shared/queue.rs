@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use valkey_rdma_transport::sync::keep_waker;
+
 use super::repeat::repeatable;
 use crate::inbox::Inbox;
-use crate::sync::register;
 
 /// Commands of one client that were queued together.
 pub(super) struct Slot {
@@ -104,12 +105,12 @@ impl Queue {
             self.free_answered();
         }
         if self.bytes.is_empty() {
-            register(&mut self.task, cx);
+            keep_waker(&mut self.task, cx);
             return None;
         }
         let begin = self.slots.partition_point(|slot| slot.begin < self.taken);
         let Some(end) = self.sendable(begin) else {
-            register(&mut self.task, cx);
+            keep_waker(&mut self.task, cx);
             return None;
         };
         let commands = self.slots.range(begin..end).map(|slot| slot.counted() as usize).sum();
@@ -135,7 +136,7 @@ impl Queue {
 
     /// Whether commands wait. If not, has the task woken for the next.
     pub(super) fn has_commands(&mut self, cx: &Context<'_>) -> bool {
-        register(&mut self.task, cx);
+        keep_waker(&mut self.task, cx);
         !self.slots.is_empty()
     }
 

@@ -4,9 +4,9 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use valkey_rdma_transport::sync::lock;
 
 use super::{IDLE, Shared};
-use crate::sync::lock;
 use crate::upstreams::GivesWay;
 
 impl Shared {

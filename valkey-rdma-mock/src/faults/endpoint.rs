@@ -10,12 +10,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
+use valkey_rdma_transport::TransportError;
 use valkey_rdma_transport::device::wire::XferMemory;
 use valkey_rdma_transport::device::work::{
     Completion, ReceiveRequest, Region, SendOp, SendRequest, Slice, WrId, WrKind,
 };
-use valkey_rdma_transport::device::{Access, CmEvent, DeviceConnection, DeviceLayer, Limits};
-use valkey_rdma_transport::{SendMemory, TransportError};
+use valkey_rdma_transport::device::{Access, CmEvent, DeviceConnection, DeviceLayer, Limits, SendMemory};
 
 use super::fault::{Fault, Occasion};
 use super::script::Script;

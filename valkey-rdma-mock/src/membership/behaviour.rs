@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use tokio::sync::watch;
 use valkey_rdma_server::Reply;
+use valkey_rdma_transport::sync::lock;
 
 use super::topology::Topology;
-use crate::sync::lock;
 
 /// The script of one node. Everything may change while the node serves.
 pub(crate) struct Behaviour {

@@ -6,12 +6,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
+use valkey_rdma_transport::sync::lock;
 
 use super::behaviour::{Behaviour, Publication};
 use super::slot::{Slot, slot_of};
 use super::topology::Topology;
 use crate::store::{DATABASES, Database, Expiry};
-use crate::sync::lock;
 
 /// The cluster bus.
 pub(crate) struct Bus {

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use bytes::Bytes;
 
 use super::{FromValue, each, unexpected};
+use crate::convert::UnexpectedReply;
 use crate::encode::double;
-use crate::unexpected_reply::UnexpectedReply;
 use crate::value::Value;
 
 fn integer<T>(value: &Value, wanted: &'static str) -> Result<T, UnexpectedReply>

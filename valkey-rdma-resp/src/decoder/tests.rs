@@ -1,7 +1,7 @@
 use super::*;
 
 /// Feeds bytes in pieces of the given size and collects what comes out.
-fn decode_in(protocol: Protocol, bytes: &[u8], piece: usize) -> Result<Vec<Value>, ProtocolError> {
+fn decode_in(protocol: Protocol, bytes: &[u8], piece: usize) -> Result<Vec<Value>, RespError> {
     let mut decoder = Decoder::new(protocol);
     let mut values = Vec::new();
     for piece in bytes.chunks(piece) {
@@ -13,7 +13,7 @@ fn decode_in(protocol: Protocol, bytes: &[u8], piece: usize) -> Result<Vec<Value
     Ok(values)
 }
 
-fn decode(protocol: Protocol, bytes: &[u8]) -> Result<Vec<Value>, ProtocolError> {
+fn decode(protocol: Protocol, bytes: &[u8]) -> Result<Vec<Value>, RespError> {
     decode_in(protocol, bytes, usize::MAX)
 }
 
@@ -117,14 +117,14 @@ fn errors_that_are_not_utf8_are_replies_like_others() {
 #[test]
 fn garbage_is_a_typed_error() {
     use Protocol::{Resp2, Resp3};
-    let length = |text: &str, limit| ProtocolError::BadLength { text: text.to_owned(), limit };
-    let table: Vec<(Protocol, &[u8], ProtocolError)> = vec![
-        (Resp3, b"HTTP/1.1 400 Bad Request\r\n", ProtocolError::UnknownType { byte: b'H', protocol: Resp3 }),
-        (Resp3, b"\0", ProtocolError::UnknownType { byte: 0, protocol: Resp3 }),
-        (Resp3, b"\r\n", ProtocolError::UnknownType { byte: b'\r', protocol: Resp3 }),
-        (Resp2, b"%1\r\n", ProtocolError::UnknownType { byte: b'%', protocol: Resp2 }),
-        (Resp2, b"_\r\n", ProtocolError::UnknownType { byte: b'_', protocol: Resp2 }),
-        (Resp3, b";4\r\n", ProtocolError::UnknownType { byte: b';', protocol: Resp3 }),
+    let length = |text: &str, limit| RespError::BadLength { text: text.to_owned(), limit };
+    let table: Vec<(Protocol, &[u8], RespError)> = vec![
+        (Resp3, b"HTTP/1.1 400 Bad Request\r\n", RespError::UnknownType { byte: b'H', protocol: Resp3 }),
+        (Resp3, b"\0", RespError::UnknownType { byte: 0, protocol: Resp3 }),
+        (Resp3, b"\r\n", RespError::UnknownType { byte: b'\r', protocol: Resp3 }),
+        (Resp2, b"%1\r\n", RespError::UnknownType { byte: b'%', protocol: Resp2 }),
+        (Resp2, b"_\r\n", RespError::UnknownType { byte: b'_', protocol: Resp2 }),
+        (Resp3, b";4\r\n", RespError::UnknownType { byte: b';', protocol: Resp3 }),
         (Resp3, b"$9223372036854775808\r\n", length("9223372036854775808", MAX_STRING)),
         (Resp3, b"$99999999999999999999999999999999999\r\n", length(&"9".repeat(32), MAX_STRING)),
         (Resp2, b"$-2\r\n", length("-2", MAX_STRING)),
@@ -138,15 +138,15 @@ fn garbage_is_a_typed_error() {
         (Resp3, b"=-1\r\n", length("-1", MAX_STRING)),
         (Resp2, b"*-2\r\n", length("-2", MAX_MEMBERS)),
         (Resp3, b"*1:\r\n", length("1:", MAX_MEMBERS)),
-        (Resp3, b"$1\r\nabc", ProtocolError::Unterminated { len: 1 }),
-        (Resp3, b"=12\r\ntxt:12345678abc", ProtocolError::Unterminated { len: 12 }),
-        (Resp3, b":12x\r\n", ProtocolError::BadScalar { kind: ':' }),
-        (Resp3, b":\r\n", ProtocolError::BadScalar { kind: ':' }),
-        (Resp3, b":9223372036854775808\r\n", ProtocolError::BadScalar { kind: ':' }),
-        (Resp3, b"#x\r\n", ProtocolError::BadScalar { kind: '#' }),
-        (Resp3, b",one\r\n", ProtocolError::BadScalar { kind: ',' }),
-        (Resp3, b"=3\r\ntxt\r\n", ProtocolError::BadScalar { kind: '=' }),
-        (Resp3, b"=0\r\n\r\n", ProtocolError::BadScalar { kind: '=' }),
+        (Resp3, b"$1\r\nabc", RespError::Unterminated { len: 1 }),
+        (Resp3, b"=12\r\ntxt:12345678abc", RespError::Unterminated { len: 12 }),
+        (Resp3, b":12x\r\n", RespError::BadScalar { kind: ':' }),
+        (Resp3, b":\r\n", RespError::BadScalar { kind: ':' }),
+        (Resp3, b":9223372036854775808\r\n", RespError::BadScalar { kind: ':' }),
+        (Resp3, b"#x\r\n", RespError::BadScalar { kind: '#' }),
+        (Resp3, b",one\r\n", RespError::BadScalar { kind: ',' }),
+        (Resp3, b"=3\r\ntxt\r\n", RespError::BadScalar { kind: '=' }),
+        (Resp3, b"=0\r\n\r\n", RespError::BadScalar { kind: '=' }),
     ];
     for (protocol, bytes, expected) in table {
         let shown = String::from_utf8_lossy(bytes);
@@ -165,7 +165,7 @@ fn a_line_without_end_is_given_up() {
     for kind in [&b":"[..], b"$", b"*", b",", b"="] {
         let bytes = [kind, &vec![b'x'; 2 * MAX_LINE]].concat();
         let result = decode_in(Protocol::Resp3, &bytes, READ_ROOM);
-        assert_eq!(result, Err(ProtocolError::LineTooLong { limit: MAX_LINE }));
+        assert_eq!(result, Err(RespError::LineTooLong { limit: MAX_LINE }));
     }
 }
 
@@ -206,7 +206,7 @@ fn a_longest_string_is_waited_for_and_a_longer_one_refused() {
         // With 32 bits, the second is beyond the largest address once its end is added.
         for longer in [MAX_STRING + 1, u64::from(u32::MAX).max(MAX_STRING + 1)] {
             let refused = decode(Protocol::Resp3, format!("{kind}{longer}\r\n").as_bytes());
-            let expected = ProtocolError::bad_length(longer.to_string().as_bytes(), MAX_STRING);
+            let expected = RespError::bad_length(longer.to_string().as_bytes(), MAX_STRING);
             assert_eq!(refused, Err(expected), "{kind}");
         }
     }
@@ -261,7 +261,7 @@ fn nesting_without_end_is_given_up() {
     for kind in ["*1\r\n", "%1\r\n", "|1\r\n", "~2\r\n"] {
         let bytes = kind.repeat(100_000);
         assert!(
-            matches!(decode(Protocol::Resp3, bytes.as_bytes()), Err(ProtocolError::TooDeep { .. })),
+            matches!(decode(Protocol::Resp3, bytes.as_bytes()), Err(RespError::TooDeep { .. })),
             "{kind}"
         );
     }

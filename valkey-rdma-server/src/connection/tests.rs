@@ -1,13 +1,19 @@
+use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{advance, timeout};
 
 use super::*;
+use crate::link::UNTRUSTED_INPUT_LIMIT;
 use crate::monitor::Monitor;
 use crate::peer::Transport;
+use crate::push::Pusher;
 
 /// `SIZE n` is answered with a string of `n` bytes, `WAIT` when the test allows it, `TURN` after the runtime has scheduled it
 /// again. `QUIT` closes, and `PANIC` panics.

@@ -1,246 +1,66 @@
-use std::net::SocketAddr;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
-
-use tokio::io::{AsyncReadExt, DuplexStream, ReadBuf, duplex};
-use tokio::sync::{Notify, oneshot};
-use tokio::time::timeout;
-
 use super::*;
-use crate::{Command, Reply};
+use crate::limits::Limits;
 
-/// Answers every command with `PONG`.
-struct Pong;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
 
-impl Handler for Pong {
-    type Session = ();
-
-    fn session(&self, _peer: &Peer) {}
-
-    async fn call(&self, _peer: &mut Peer, _session: &mut (), _command: Command) -> Result<Reply, Reply> {
-        Ok(Reply::simple("PONG"))
+#[test]
+fn a_shortage_of_descriptors_says_what_to_do() {
+    for (code, advice) in [(EMFILE, "raise it with `ulimit -n`"), (ENFILE, "sysctl fs.file-max")] {
+        let text = AcceptError::of_tcp(io::Error::from_raw_os_error(code)).to_string();
+        assert!(text.contains("for accept") && text.contains(advice), "{text}");
     }
 }
 
-/// A server without a listener: the test brings the clients.
-struct Door {
-    shared: Arc<Shared<Pong>>,
-    connections: JoinSet<()>,
-}
-
-impl Door {
-    fn new(limits: &Limits) -> Self {
-        Self { shared: Arc::new(shared(limits.clone())), connections: JoinSet::new() }
-    }
-
-    /// Connects a client.
-    fn open(&mut self) -> DuplexStream {
-        let (client, stream) = duplex(4096);
-        self.admit(stream);
-        client
-    }
-
-    fn admit<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&mut self, stream: S) {
-        let Some(admission) = self.shared.admission() else { return };
-        admit(accepted(stream), None, admission, Transport::Tcp, &self.shared, &mut self.connections);
-    }
-}
-
-fn shared(limits: Limits) -> Shared<Pong> {
-    let (workers, _) = Workers::start(0).expect("nothing to start");
-    let (at_end, _) = tokio::sync::oneshot::channel();
-    Shared::new(Arc::new(Pong), limits, None, CancellationToken::new(), workers, at_end)
-}
-
-fn accepted<S>(stream: S) -> Accepted<S> {
-    Accepted { stream, remote: nowhere(), local: nowhere(), rdma: None }
-}
-
-fn nowhere() -> SocketAddr {
-    "127.0.0.1:1".parse().unwrap()
-}
-
-fn os_error(code: i32) -> io::Error {
-    io::Error::from_raw_os_error(code)
-}
-
-async fn all_from(client: &mut DuplexStream) -> String {
-    let mut all = String::new();
-    client.read_to_string(&mut all).await.unwrap();
-    all
-}
-
-const FULL: &str = "-ERR max number of clients reached\r\n";
-
-#[tokio::test(start_paused = true)]
-async fn only_some_are_refused_with_a_reply_at_once() {
-    let mut door = Door::new(&Limits::default().max_connections(0));
-    let mut refused: Vec<_> = (0..REFUSED_AT_ONCE).map(|_| door.open()).collect();
-    assert_eq!(all_from(&mut door.open()).await, "");
-    for client in &mut refused {
-        assert_eq!(all_from(client).await, FULL);
-    }
-    // Whether they leave or not, others are refused with a reply after a while.
-    while door.connections.join_next().await.is_some() {}
-    assert_eq!(all_from(&mut door.open()).await, FULL);
-}
-
+/// A client whose machine has vanished must not hold its place for ever.
 #[tokio::test]
-async fn a_refused_client_may_finish_sending() {
-    let mut door = Door::new(&Limits::default().max_connections(0));
-    let mut client = door.open();
-    assert_eq!(all_from(&mut client).await, FULL);
-    client.write_all(&b"PING\r\n".repeat(10_000)).await.unwrap();
-}
-
-/// A stream whose shutdown takes until the test says so, as it does on a device.
-struct SlowToClose {
-    stream: DuplexStream,
-    closing: Arc<Notify>,
-    closed: oneshot::Receiver<()>,
-}
-
-impl AsyncRead for SlowToClose {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for SlowToClose {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.closing.notify_one();
-        Pin::new(&mut self.closed).poll(cx).map(|_| Ok(()))
-    }
-}
-
-#[tokio::test]
-async fn a_connection_counts_until_its_stream_is_closed() {
-    for (input, why) in [("QUIT\r\n", "it leaves"), ("PING PING PING", "it sent more than it may")] {
-        let mut door = Door::new(&Limits::default().max_connections(1).input_limit(10));
-        let (mut client, stream) = duplex(4096);
-        let closing = Arc::new(Notify::new());
-        let (close, closed) = oneshot::channel();
-        door.admit(SlowToClose { stream, closing: closing.clone(), closed });
-        client.write_all(input.as_bytes()).await.unwrap();
-        timeout(PATIENCE, closing.notified()).await.expect(why);
-        assert_eq!(door.shared.free.available_permits(), 0, "{why}");
-        drop(client);
-        close.send(()).unwrap();
-        door.connections.join_next().await.unwrap().unwrap();
-        assert_eq!(door.shared.free.available_permits(), 1, "{why}");
-    }
-}
-
-/// Long enough for a loaded machine; only a failing test waits for it.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Returns these, last first, and panics when there are none left.
-struct Scripted(Vec<io::Result<Accepted<DuplexStream>>>);
-
-impl Accept for Scripted {
-    type Stream = DuplexStream;
-    type Incoming = Accepted<DuplexStream>;
-    type Error = io::Error;
-
-    fn transport(&self) -> Transport {
-        Transport::Tcp
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        nowhere()
-    }
-
-    fn scope(error: &io::Error) -> Scope {
-        match error.kind() {
-            io::ErrorKind::NotConnected => Scope::Listener,
-            io::ErrorKind::ConnectionAborted => Scope::Client,
-            _ => Scope::Shortage,
+async fn connections_are_probed_unless_that_is_turned_off() {
+    let any = ([127, 0, 0, 1], 0).into();
+    let mut listener = Listener::bind(Transport::Tcp, any, &TransportConfig::default()).await.unwrap();
+    let addr = listener.listening().addr;
+    for (limits, expected) in [
+        (Limits::default(), Some((300, 100))),
+        (Limits::default().tcp_keepalive(Duration::from_millis(1)), Some((1, 1))),
+        (Limits::default().tcp_keepalive(Duration::MAX), Some((32_767, 10_922))),
+        (Limits::default().tcp_keepalive(None), None),
+    ] {
+        let _client = TcpStream::connect(addr).await.unwrap();
+        let request = listener.request().await.unwrap();
+        let accepted = request.accept(None, limits.tcp_keepalive).unwrap();
+        let AnyStream::Tcp(stream) = accepted.stream else { panic!("{:?}", accepted.stream) };
+        assert_eq!(sockopt::socket_keepalive(&stream).unwrap(), expected.is_some(), "{limits:?}");
+        if let Some(expected) = expected {
+            let times = [sockopt::tcp_keepidle(&stream), sockopt::tcp_keepintvl(&stream)];
+            let [idle, interval] = times.map(|time| time.unwrap().as_secs());
+            assert_eq!((idle, interval), expected, "{limits:?}");
         }
     }
-
-    async fn incoming(&mut self) -> io::Result<Accepted<DuplexStream>> {
-        self.0.pop().expect("an accept too many")
-    }
-
-    fn open(
-        &self,
-        incoming: Accepted<DuplexStream>,
-        _assigned: Option<&Assigned>,
-        _limits: &Limits,
-    ) -> io::Result<Accepted<DuplexStream>> {
-        Ok(incoming)
-    }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_client_that_vanished_does_not_keep_the_next_one_waiting() {
-    for (error, keeps) in [(io::ErrorKind::ConnectionAborted.into(), false), (os_error(TOO_MANY_FILES), true)]
+/// One error of each kind, with its scope.
+#[test]
+fn only_a_shortage_makes_a_listener_rest() {
+    use Scope::{Client, Shortage};
+    for (code, scope) in
+        [(EMFILE, Shortage), (ENFILE, Shortage), (ENOMEM, Shortage), (ENOBUFS, Shortage), (103, Client)]
     {
-        let mut listener = Scripted(vec![Ok(accepted(duplex(1).0)), Err(error)]);
-        let shared = shared(Limits::default());
-        let mut next = pin!(accept(&mut listener, &shared));
-        assert_eq!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), keeps);
+        let error = || io::Error::from_raw_os_error(code);
+        assert_eq!(AcceptError::of_tcp(error()).scope(), scope, "{}", error());
+        let device = TransportError::Device { call: "rdma_create_qp", source: error().into() };
+        assert_eq!(AcceptError::from(device).scope(), scope, "{}", error());
+        // The calls that wait for the next client.
+        for call in ["epoll_wait", "rdma_get_cm_event"] {
+            let waiting = TransportError::Device { call, source: error().into() };
+            assert_eq!(AcceptError::from(waiting).scope(), Shortage, "{call}");
+        }
+        let memory = TransportError::Memory { bytes: 1, limit: None, source: error().into() };
+        assert_eq!(AcceptError::from(memory).scope(), Shortage);
     }
+    let other_device = TransportError::WrongDevice {
+        peer: ([127, 0, 0, 1], 1).into(),
+        wanted: "a".into(),
+        found: "b".into(),
+    };
+    assert_eq!(AcceptError::from(other_device).scope(), Client);
+    assert_eq!(AcceptError::from(TransportError::DeviceRemoved).scope(), Scope::Listener);
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_shortage_is_logged_once_a_minute() {
-    let monitor = Monitor::default();
-    let mut logged = 0;
-    for _ in 0..601 {
-        logged += u32::from(monitor.refusals().shortage_is_news(Instant::now()));
-        tokio::time::advance(ACCEPT_PAUSE).await;
-    }
-    assert_eq!(logged, 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_listener_that_has_ended_is_not_called_again_and_its_connections_go_on() {
-    let (mut client, stream) = duplex(4096);
-    let listener = Scripted(vec![Err(io::ErrorKind::NotConnected.into()), Ok(accepted(stream))]);
-    let shared = Arc::new(shared(Limits::default()));
-    let accepting = tokio::spawn(accept_until(listener, shared, CancellationToken::new(), ()));
-    // Time passes only when all tasks wait: after this the listener has ended.
-    tokio::time::sleep(ACCEPT_PAUSE * 10).await;
-    client.write_all(b"PING\r\n").await.unwrap();
-    let mut answer = [0; 7];
-    client.read_exact(&mut answer).await.unwrap();
-    assert_eq!(&answer, b"+PONG\r\n");
-    drop(client);
-    timeout(PATIENCE, accepting).await.expect("no connection is left").expect("no panic");
-}
-
-/// It gives back what was missing. Each end of a connection allows one accept, so a shortage does not keep the listener busy.
-#[tokio::test(start_paused = true)]
-async fn a_connection_that_ends_cuts_the_pause_after_a_shortage_short() {
-    let (leaves, first) = duplex(4096);
-    let (mut waits, second) = duplex(4096);
-    let listener = Scripted(vec![
-        Err(io::ErrorKind::NotConnected.into()),
-        Ok(accepted(second)),
-        Err(os_error(TOO_MANY_FILES)),
-        Ok(accepted(first)),
-    ]);
-    let shared = Arc::new(shared(Limits::default()));
-    let begin = Instant::now();
-    tokio::spawn(accept_until(listener, shared, CancellationToken::new(), ()));
-    drop(leaves);
-    waits.write_all(b"PING\r\n").await.unwrap();
-    waits.read_exact(&mut [0; 7]).await.unwrap();
-    assert_eq!(begin.elapsed(), Duration::ZERO, "before the pause is over");
-}
-
-/// Linux's EMFILE.
-const TOO_MANY_FILES: i32 = 24;

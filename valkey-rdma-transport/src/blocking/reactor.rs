@@ -15,9 +15,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::time::timeout_at;
 
-use super::turns::{Lead, Turns};
-use crate::per_process::PerProcess;
-use crate::signals;
+use super::who_drives::{Lead, Turns};
+use crate::process::{PerProcess, runtime_without_signals, without_signals};
 use crate::sync::{Mutex, lock};
 
 /// A runtime of async tasks for programs without async. A thread that calls while no other one does drives it: it takes the events of the
@@ -48,7 +47,8 @@ impl Reactor {
     /// Those of the operating system.
     pub fn new(thread_name: &str, begin: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         // Its own threads resolve names.
-        let runtime = signals::runtime(Builder::new_current_thread().thread_name(thread_name).enable_all())?;
+        let runtime =
+            runtime_without_signals(Builder::new_current_thread().thread_name(thread_name).enable_all())?;
         let handle = runtime.handle().clone();
         let inner = Arc::new(Inner {
             handle,
@@ -60,7 +60,7 @@ impl Reactor {
         let thread = thread::Builder::new().name(thread_name.to_owned());
         let drives = inner.clone();
         let reactor = Self(Arc::new(Owner(Some(inner))));
-        signals::blocked(|| {
+        without_signals(|| {
             thread.spawn(move || {
                 begin();
                 drives.in_background();

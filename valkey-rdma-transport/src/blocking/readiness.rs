@@ -2,11 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, TryLockError};
 use std::task::{Context, Poll, Waker};
 
-use crate::wake_fd::WakeFd;
+use crate::device::WakeFd;
+use crate::sync::{Mutex, MutexGuard};
 
 /// One direction of a stream.
 #[derive(Debug)]
@@ -29,9 +30,24 @@ impl Readiness {
         self.fd.raise();
     }
 
-    /// Another thread has the turn: a try is worth it when that ends.
-    pub(super) fn wait_for_turn(&self) {
-        self.is_contended.store(true, Ordering::SeqCst);
+    /// Takes the turn of this thread in this direction, without waiting. While another thread has it, the descriptor is not readable; it
+    /// is when that turn [ends](Self::end_turn).
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if another thread has the turn.
+    pub(super) fn try_turn<'a, H>(&self, half: &'a Mutex<H>) -> io::Result<MutexGuard<'a, H>> {
+        let turn = self.attempt(|_| match half.try_lock() {
+            Ok(half) => Poll::Ready(half),
+            Err(TryLockError::Poisoned(half)) => Poll::Ready(half.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                self.is_contended.store(true, Ordering::SeqCst);
+                Poll::Pending
+            }
+        });
+        match turn {
+            Poll::Ready(half) => Ok(half),
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
     }
 
     /// The turn of this thread has ended. Others that found none try again.

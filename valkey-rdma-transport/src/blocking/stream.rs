@@ -6,8 +6,8 @@ use std::mem;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -200,7 +200,7 @@ impl Shared {
     ) -> io::Result<T> {
         self.reactor.check_process("connection")?;
         let settings = *self.settings();
-        let mut half = turn(half, settings, readiness)?;
+        let mut half = if settings.nonblocking { readiness.try_turn(half)? } else { lock(half) };
         let mut step = |cx: &mut Context<'_>| step(&mut half, cx);
         let done = if settings.nonblocking {
             let _entered = self.reactor.enter();
@@ -367,29 +367,6 @@ fn not_zero(limit: Option<Duration>) -> io::Result<Option<Duration>> {
             Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero: use set_nonblocking"))
         }
         limit => Ok(limit),
-    }
-}
-
-/// Takes the turn of this thread in one direction.
-fn turn<'a, H>(
-    half: &'a Mutex<H>,
-    settings: Settings,
-    readiness: &Readiness,
-) -> io::Result<MutexGuard<'a, H>> {
-    if !settings.nonblocking {
-        return Ok(lock(half));
-    }
-    let turn = readiness.attempt(|_| match half.try_lock() {
-        Ok(half) => Poll::Ready(half),
-        Err(TryLockError::Poisoned(half)) => Poll::Ready(half.into_inner()),
-        Err(TryLockError::WouldBlock) => {
-            readiness.wait_for_turn();
-            Poll::Pending
-        }
-    });
-    match turn {
-        Poll::Ready(half) => Ok(half),
-        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 

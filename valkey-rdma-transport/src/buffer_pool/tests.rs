@@ -3,7 +3,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
-use crate::in_place::PinnedSlice;
+use crate::send_memory::PinnedSlice;
 
 fn pool(buffers: usize, len: usize) -> BufferPool {
     BufferPool::new(buffers, len).expect("a usable pool")

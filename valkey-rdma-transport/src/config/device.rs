@@ -9,6 +9,7 @@ use crate::device::{DeviceOptions, MAX_INLINE, SharedCq};
 impl Config {
     /// The options for a device, for [`device::open`](crate::device::open) and
     /// [`device::listen`](crate::device::listen).
+    #[doc(hidden)]
     pub fn device_options(&self) -> DeviceOptions {
         DeviceOptions {
             send_depth: self.send_depth,

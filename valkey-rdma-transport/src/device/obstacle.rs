@@ -6,11 +6,13 @@ use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
+use crate::error::explain::SystemError;
+
 /// Why this process cannot reach an RDMA device, although the kernel has one.
 ///
 /// `Display` names the cause, [`remedy`](Self::remedy) what to do. Errors of the transport and the report of `valkey-rdma-doctor`
 /// have both from here.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Obstacle {
     /// Kernel modules through which programs reach devices are not loaded.
@@ -28,7 +30,7 @@ pub enum Obstacle {
         /// The file.
         file: String,
         /// The system's error.
-        error: io::Error,
+        error: SystemError,
     },
 }
 
@@ -83,7 +85,9 @@ impl Obstacle {
         let file = file.to_owned();
         match opened.map_err(|error| (error.kind(), error)) {
             Err((io::ErrorKind::NotFound, _)) => Some(Self::Missing { file }),
-            Err((io::ErrorKind::PermissionDenied, error)) => Some(Self::Refused { file, error }),
+            Err((io::ErrorKind::PermissionDenied, error)) => {
+                Some(Self::Refused { file, error: error.into() })
+            }
             // Other errors, such as a shortage of descriptors, are not about the file.
             Ok(()) | Err(_) => None,
         }

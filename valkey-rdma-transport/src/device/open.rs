@@ -12,12 +12,7 @@ use crate::verbs;
 /// Makes an unconnected [`DeviceConnection`] towards `peer`, with address and route resolved.
 ///
 /// # Errors
-/// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::Resolve`] if no device leads
-/// to the peer, [`TransportError::EmulatedOption`] if the emulated device is asked for what only a real one has,
-/// [`TransportError::UnknownLink`] if it has no link of that name, [`TransportError::Unreachable`] if its socket finds no
-/// way to the peer, [`TransportError::Socket`] if it cannot be connected to, [`TransportError::Descriptors`] if the process
-/// may open no more, [`TransportError::QueueDepth`] if a queue is beyond the device, [`TransportError::Device`] and
-/// [`TransportError::Memory`] if an object cannot be made.
+/// As for [`QueuePair::open`](crate::raw::QueuePair::open).
 ///
 /// Cancel safety: dropping the future frees everything it made.
 pub async fn open(
@@ -40,8 +35,7 @@ pub async fn open(
 /// Listens for connect requests on `addr`; port 0 takes a free one.
 ///
 /// # Errors
-/// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::EmulatedOption`] and
-/// [`TransportError::UnknownLink`] as for [`open()`], [`TransportError::Listen`] if the address cannot be listened on.
+/// As for [`Listener::bind`](crate::raw::Listener::bind).
 pub async fn listen(
     kind: DeviceKind,
     addr: SocketAddr,

@@ -1,9 +1,16 @@
-//! What a connection asks of its device.
+//! What a connection asks of its device, with the queues that it shares, and the refusal of what is beyond the device.
 
+use std::fmt;
 use std::net::IpAddr;
+#[cfg(feature = "verbs")]
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::SharedCq;
+use valkey_rdma_proto::work::{SendOp, SendRequest};
+
+use crate::error::TransportError;
+#[cfg(feature = "verbs")]
+use crate::verbs::Queues;
 
 /// What a connection or a listener asks of its device.
 #[derive(Clone, Debug)]
@@ -69,3 +76,87 @@ pub(crate) const QUEUE_DEPTH: u32 = 1024;
 pub(crate) const MAX_INLINE: u32 = 220;
 
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connections that share completion queues: however many of them are ready at once, one event of the device and one
+/// request for the next serve them all. Clones are the same group.
+///
+/// Useful where one thread drives many connections, such as those of a server: with 50 of them, 17 to 19 % more requests per
+/// second on soft-RoCE (8 pairs of runs). Events pass through a dispatcher task. On one thread its cost is not measurable; across
+/// threads it costs a wake-up and lock contention, so use one `SharedCq` per thread.
+///
+/// A queue has room for 64 connections as deep as its first, fewer where the device has none that deep: a connection takes as
+/// many entries as it may have work requests, [`send_depth`](crate::Config::send_depth) and
+/// [`receive_depth`](crate::Config::receive_depth) together. When a queue is full, another one is made; each device has its own.
+/// A queue is allocated at full size: 8 MiB with the default depths and the 64 bytes that common adapters use for an entry. No
+/// count of pinned bytes includes it.
+///
+/// If a queue fails, or the runtime that created its first connection shuts down, all its connections end. Each reports
+/// [`TransportError::SharedQueue`](crate::TransportError::SharedQueue) or the error of its device.
+///
+/// Each connection's [`DeviceCounters::events`](crate::DeviceCounters::events) and
+/// [`arms`](crate::DeviceCounters::arms) count its own share of those calls. Kernel verbs only.
+#[derive(Clone, Default)]
+pub struct SharedCq {
+    #[cfg(feature = "verbs")]
+    queues: Arc<Queues>,
+}
+
+impl SharedCq {
+    /// A group without connections.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    #[cfg(feature = "verbs")]
+    pub(crate) fn queues(&self) -> &Queues {
+        &self.queues
+    }
+}
+
+impl fmt::Debug for SharedCq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedCq").finish_non_exhaustive()
+    }
+}
+
+/// What a device can do at most.
+pub(crate) struct DeviceLimits {
+    /// Entries of a send or receive queue.
+    pub(crate) queue_depth: u32,
+    /// Entries of a completion queue.
+    pub(crate) completion_depth: u32,
+    /// Completion vectors.
+    pub(crate) completion_vectors: u32,
+    /// READs in flight in either direction.
+    pub(crate) read_depth: u32,
+}
+
+/// Refuses depths that the device does not support. The device itself would only report an invalid argument.
+pub(crate) fn check_limits(
+    name: &str,
+    options: &DeviceOptions,
+    most: &DeviceLimits,
+) -> Result<(), TransportError> {
+    let both = options.send_depth.saturating_add(options.receive_depth);
+    for (queue, asked, limit) in [
+        ("send queue", options.send_depth, most.queue_depth),
+        ("receive queue", options.receive_depth, most.queue_depth),
+        ("completion queue", both, most.completion_depth),
+        ("queue of reads", options.read_depth.into(), most.read_depth),
+    ] {
+        if asked > limit {
+            return Err(TransportError::QueueDepth { device: name.to_owned(), queue, asked, limit });
+        }
+    }
+    let (asked, count) = (options.completion_vector, most.completion_vectors);
+    if asked >= count {
+        return Err(TransportError::CompletionVector { device: name.to_owned(), asked, count });
+    }
+    Ok(())
+}
+
+/// Refuses reads where none can be in flight: a device would let them wait for ever, or refuse them in a way of its own.
+pub(crate) fn check_reads(chain: &[SendRequest], depth: impl FnOnce() -> u8) -> Result<(), TransportError> {
+    let reads = chain.iter().any(|request| matches!(request.op, SendOp::Read { .. }));
+    if reads && depth() == 0 { Err(TransportError::ReadsOff) } else { Ok(()) }
+}

@@ -10,22 +10,19 @@ use std::task::{Context, Poll};
 use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
-use super::address::{loopback_like, next_port};
-use super::device::named;
+use super::device::{FaultPlan, Link, named};
 use super::direct::{DirectLink, End};
-use super::directory::{self, DirectRequest};
-use super::fault_plan::{FaultPlan, Link};
-use super::memory::Memory;
-use super::queue_pair::{QueuePair, QueuePairState};
+use super::directory::{self, DirectRequest, loopback_like, next_port};
+use super::queue_pair::{Memory, QueuePair, QueuePairState};
 use super::socket::{self, SocketLink, SocketRequest};
 use super::{MAX_MESSAGE, MAX_READS, refused};
-use crate::device::event::REASON_CONSUMER;
+use crate::device::report::REASON_CONSUMER;
 use crate::device::{
     Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceLimits, DeviceOptions, Limits,
     check_limits, check_reads,
 };
 use crate::error::TransportError;
-use crate::in_place::SendMemory;
+use crate::send_memory::SendMemory;
 
 /// One end of a link.
 #[derive(Debug)]
@@ -222,7 +219,7 @@ impl DeviceConnection for EmulatedConnection {
         if self.transport.side(|side| side.poll(out, limit)) {
             return Ok(());
         }
-        let source = io::Error::other("the completion queue was overrun");
+        let source = io::Error::other("the completion queue was overrun").into();
         Err(TransportError::Device { call: "ibv_poll_cq", source })
     }
 

@@ -4,20 +4,20 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 use valkey_rdma_proto::work::{FailureStatus, ReceiveRequest, SendOp, SendRequest};
 
-use super::fault_plan::Disturb;
+use super::device::Disturb;
 use super::queue_pair::requester::InFlightSend;
 use super::queue_pair::responder::Refusal;
 use super::queue_pair::{QueuePair, QueuePairState};
 use super::{REASON_NO_LISTENER, wake};
 use crate::device::CmEvent;
 use crate::error::TransportError;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{DeadlineTimer, Mutex, MutexGuard, lock};
 
 /// Which end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,14 +113,14 @@ impl DirectLink {
     }
 
     fn start_timer(&self) {
-        tokio::spawn(TimerTask { link: self.downgrade(), sleep: None, over: false });
+        tokio::spawn(TimerTask { link: self.downgrade(), timer: DeadlineTimer::default(), over: false });
     }
 }
 
 /// What a [`Timer`] runs.
 struct TimerTask {
     link: Weak<Mutex<Sides>>,
-    sleep: Option<Pin<Box<Sleep>>>,
+    timer: DeadlineTimer,
     /// The link knows that it has no timer any more.
     over: bool,
 }
@@ -143,9 +143,9 @@ impl Future for TimerTask {
             });
             this.over = deadline.is_none();
             let Some(deadline) = deadline else { return Poll::Ready(()) };
-            let sleep = this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-            sleep.as_mut().reset(deadline);
-            ready!(sleep.as_mut().poll(cx));
+            if !this.timer.poll_deadline(cx, deadline) {
+                return Poll::Pending;
+            }
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The emulated listener: on sockets, in this process's directory, or both.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::connection::EmulatedConnection;
-use super::device::named;
+use super::device::{FaultPlan, Link, named};
 use super::directory::{DirectRequest, Entry};
-use super::fault_plan::{FaultPlan, Link};
 use super::queue_pair::QueuePair;
 use super::socket::{SocketListener, SocketRequest};
 use crate::device::{ConnectRequest, DeviceConnection, DeviceKind, DeviceListener, DeviceOptions};
@@ -39,7 +39,11 @@ enum Incoming {
 impl EmulatedListener {
     pub(super) fn bind(addr: SocketAddr, options: &DeviceOptions) -> Result<Self, TransportError> {
         let plan = named(options.device.as_deref())?;
-        let refused = |source| TransportError::Listen { addr, device: DeviceKind::Emulated, source };
+        let refused = |source: io::Error| TransportError::Listen {
+            addr,
+            device: DeviceKind::Emulated,
+            source: source.into(),
+        };
         // Sockets first: they know which ports are free on this machine.
         let sockets = match &plan.link {
             Link::InProcess => None,

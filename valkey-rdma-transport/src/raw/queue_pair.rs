@@ -49,7 +49,12 @@ impl QueuePair {
     /// time around it.
     ///
     /// # Errors
-    /// As for [`device::open`].
+    /// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::Resolve`] if no device leads
+    /// to the peer, [`TransportError::EmulatedOption`] if the emulated device is asked for what only a real one has,
+    /// [`TransportError::UnknownLink`] if it has no link of that name, [`TransportError::Unreachable`] if its socket finds no
+    /// way to the peer, [`TransportError::Socket`] if it cannot be connected to, [`TransportError::Descriptors`] if the process
+    /// may open no more, [`TransportError::QueueDepth`] if a queue is beyond the device, [`TransportError::Device`] and
+    /// [`TransportError::Memory`] if an object cannot be made.
     pub async fn open(
         kind: DeviceKind,
         peer: SocketAddr,

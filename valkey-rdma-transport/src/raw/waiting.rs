@@ -11,14 +11,14 @@ use valkey_rdma_proto::work::{FailureStatus, Outcome};
 use super::{Completion, Interrupt, QueuePair};
 use crate::device::CmEvent;
 use crate::error::TransportError;
-use crate::polling::{AdaptiveOff, Polling};
+use crate::polling::{self, Polling};
 
 /// How a queue pair waits, and what it has learnt meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     polling: Polling,
     spin_limit: Duration,
-    /// Since when [`Polling::Adaptive`] has looked and found nothing.
+    /// Since when [`Polling::Adaptive`] has polled and found nothing.
     spins_since: Option<Instant>,
     /// An event was asked for and has not come.
     armed: bool,
@@ -47,8 +47,8 @@ impl Waiting {
         }
     }
 
-    /// Whether to look again, rather than to sleep.
-    fn looks_on(&mut self) -> bool {
+    /// Whether to poll the queue again, rather than to sleep.
+    fn should_spin(&mut self) -> bool {
         match self.polling {
             Polling::Event => false,
             Polling::Busy => true,
@@ -87,7 +87,7 @@ impl QueuePair {
     /// # Errors
     /// [`TransportError::Device`] if the completion queue cannot be read.
     pub fn poll(&mut self, out: &mut Vec<Completion>) -> Result<usize, TransportError> {
-        self.look()?;
+        self.poll_queue()?;
         let count = self.found.len();
         out.extend(self.found.drain(..));
         Ok(count)
@@ -103,9 +103,9 @@ impl QueuePair {
     /// Cancel safety: no completion is lost.
     pub async fn wait(&mut self) -> Result<Completion, TransportError> {
         if self.found.is_empty() {
-            poll_fn(|cx| self.poll_look(cx)).await?;
+            poll_fn(|cx| self.poll_completions(cx)).await?;
         }
-        let next = self.found.pop_front().expect("the look has found one");
+        let next = self.found.pop_front().expect("the poll has found one");
         self.checked(next)
     }
 
@@ -120,10 +120,10 @@ impl QueuePair {
     /// # Errors
     /// As for [`wait`](Self::wait).
     pub fn blocking_wait(&mut self, interrupt: &Interrupt) -> Result<Option<Completion>, TransportError> {
-        if self.found.is_empty() && !self.look_until(interrupt)? {
+        if self.found.is_empty() && !self.wait_for_completions(interrupt)? {
             return Ok(None);
         }
-        let next = self.found.pop_front().expect("the look has found one");
+        let next = self.found.pop_front().expect("the poll has found one");
         self.checked(next).map(Some)
     }
 
@@ -142,7 +142,7 @@ impl QueuePair {
                 return self.checked(wanted);
             }
             known = self.found.len();
-            poll_fn(|cx| self.poll_look(cx)).await?;
+            poll_fn(|cx| self.poll_completions(cx)).await?;
         }
     }
 
@@ -160,9 +160,9 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Why [`Polling::Adaptive`] would sleep at once on this device.
-    pub fn adaptive_off(&self) -> Option<AdaptiveOff> {
-        AdaptiveOff::on(&self.device())
+    /// Why [`Polling::Adaptive`] would sleep at once on this device. `None`: it does not.
+    pub fn adaptive_off(&self) -> Option<&'static str> {
+        polling::adaptive_off(&self.device())
     }
 
     fn never_connected(&self, event: CmEvent) -> TransportError {
@@ -178,8 +178,8 @@ impl QueuePair {
         }
     }
 
-    /// Looks into the completion queue. Returns whether anything was found.
-    fn look(&mut self) -> Result<bool, TransportError> {
+    /// Polls the completion queue once. Returns whether anything was found.
+    fn poll_queue(&mut self) -> Result<bool, TransportError> {
         self.counters.polls += 1;
         let looked = self.device.poll(&mut self.scratch, BATCH);
         let any = !self.scratch.is_empty();
@@ -192,15 +192,15 @@ impl QueuePair {
     }
 
     /// Waits until there are completions that were not known before.
-    fn poll_look(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+    fn poll_completions(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
         loop {
-            if self.look()? {
+            if self.poll_queue()? {
                 return Poll::Ready(Ok(()));
             }
-            if self.attend(cx)? {
+            if self.take_cm_event(cx)? {
                 continue;
             }
-            if self.waiting.looks_on() {
+            if self.waiting.should_spin() {
                 self.counters.spins += 1;
                 // To the end of the run queue: other tasks, timers and sockets come first.
                 cx.waker().wake_by_ref();
@@ -223,15 +223,15 @@ impl QueuePair {
         }
     }
 
-    /// As [`poll_look`](Self::poll_look), blocking the thread. `false`: the interrupt was raised, and there are none.
-    fn look_until(&mut self, interrupt: &Interrupt) -> Result<bool, TransportError> {
+    /// As [`poll_completions`](Self::poll_completions), blocking the thread. `false`: the interrupt was raised, and there are none.
+    fn wait_for_completions(&mut self, interrupt: &Interrupt) -> Result<bool, TransportError> {
         let mut cx = Context::from_waker(interrupt.waker());
         loop {
-            for _ in 0..LOOKS {
-                if self.look()? {
+            for _ in 0..POLLS_BETWEEN_CHECKS {
+                if self.poll_queue()? {
                     return Ok(true);
                 }
-                if !self.waiting.looks_on() {
+                if !self.waiting.should_spin() {
                     break;
                 }
                 self.counters.spins += 1;
@@ -239,13 +239,13 @@ impl QueuePair {
                     thread::yield_now();
                 }
             }
-            if self.attend(&mut cx)? {
+            if self.take_cm_event(&mut cx)? {
                 continue;
             }
             if interrupt.take() {
                 return Ok(false);
             }
-            if self.waiting.looks_on() || self.arm()? {
+            if self.waiting.should_spin() || self.arm()? {
                 continue;
             }
             self.counters.sleeps += 1;
@@ -256,8 +256,8 @@ impl QueuePair {
         }
     }
 
-    /// Takes a connection-manager event, and notices the end of the connection. Returns whether to look again before sleeping.
-    fn attend(&mut self, cx: &mut Context<'_>) -> Result<bool, TransportError> {
+    /// Takes a connection-manager event, and notices the end of the connection. Returns whether to poll the queue again before sleeping.
+    fn take_cm_event(&mut self, cx: &mut Context<'_>) -> Result<bool, TransportError> {
         if let Poll::Ready(event) = self.device.poll_cm_event(cx) {
             self.handle(event?)?;
             return Ok(true);
@@ -268,7 +268,7 @@ impl QueuePair {
         Ok(false)
     }
 
-    /// Arms the queue unless it is armed. Returns whether to look again before sleeping: what came before that raises no event.
+    /// Arms the queue unless it is armed. Returns whether to poll it again before sleeping: what came before that raises no event.
     fn arm(&mut self) -> Result<bool, TransportError> {
         if self.waiting.armed {
             return Ok(false);
@@ -296,8 +296,8 @@ impl QueuePair {
 /// Completions taken at once.
 const BATCH: usize = 64;
 
-/// Looks of a busy thread into the completion queue before it sees to what is rare: the end of the connection, an interrupt.
-const LOOKS: usize = 256;
+/// How often a busy thread polls the completion queue before it looks for what is rare: the end of the connection, an interrupt.
+const POLLS_BETWEEN_CHECKS: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -307,8 +307,8 @@ mod tests {
     fn a_spin_limit_beyond_the_end_of_the_clock_never_comes() {
         let mut waiting = Waiting::default();
         waiting.set(Polling::Adaptive, Duration::MAX);
-        assert!(waiting.looks_on() && waiting.looks_on());
+        assert!(waiting.should_spin() && waiting.should_spin());
         waiting.set(Polling::Adaptive, Duration::ZERO);
-        assert!(!waiting.looks_on());
+        assert!(!waiting.should_spin());
     }
 }

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use valkey_rdma_proto::{CloseReason, Role};
 
 use super::Stream;
-use super::close_cause::CloseCause;
 use crate::config::Config;
 use crate::device::{self, DeviceConnection, DeviceKind};
 use crate::error::TransportError;
@@ -20,7 +19,7 @@ impl Stream {
     /// [`TransportError::ClosedInHandshake`] if the server accepted and then closed,
     /// [`TransportError::SilentInHandshake`] if it accepted and offers no memory within [`Config::handshake_timeout`],
     /// [`TransportError::ConnectTimeout`] after [`Config::connect_timeout`], [`TransportError::Memory`] if the
-    /// windows cannot be pinned, and those of [`device::open`].
+    /// windows cannot be pinned, and those of [`QueuePair::open`](crate::raw::QueuePair::open).
     ///
     /// Cancel safety: dropping the future gives up. A connect request that is already with the server is
     /// completed in the background and then closed, because the reference server crashes when a client
@@ -52,6 +51,7 @@ impl Stream {
     /// Same errors as [`connect`](Self::connect).
     ///
     /// Cancel safety and panics: same as [`connect`](Self::connect).
+    #[doc(hidden)]
     pub async fn connect_over(
         device: Box<dyn DeviceConnection>,
         config: &Config,
@@ -68,13 +68,12 @@ impl Stream {
         if poll_fn(|cx| stream.shared.with(|connection| connection.poll_connected(cx))).await {
             return Ok(stream);
         }
-        let (cause, info) = stream.shared.with(|connection| (connection.close_cause, connection.info()));
-        Err(match cause {
-            Some(CloseCause::Closed(CloseReason::Peer)) => TransportError::ClosedInHandshake { peer },
-            Some(CloseCause::Closed(CloseReason::HandshakeTimeout { after })) => {
+        Err(match stream.close_error() {
+            Some(TransportError::Lost(CloseReason::Peer)) => TransportError::ClosedInHandshake { peer },
+            Some(TransportError::Lost(CloseReason::HandshakeTimeout { after })) => {
                 TransportError::SilentInHandshake { peer, after }
             }
-            Some(cause) => cause.error(&info),
+            Some(error) => error,
             None => TransportError::Closed,
         })
     }

@@ -14,8 +14,8 @@ use valkey_rdma_proto::{Resources, Work, control_region_len, wire};
 use crate::config::Config;
 use crate::device::{Access, CmEvent, DeviceConnection};
 use crate::error::TransportError;
-use crate::in_place::{Lendable, PinnedSlice};
 use crate::limiter::ConnectionPermit;
+use crate::send_memory::{Lendable, PinnedSlice};
 use crate::stats::DeviceCounters;
 
 /// The device with its regions and what waits to be posted. Without a device, after the end, every call does nothing.

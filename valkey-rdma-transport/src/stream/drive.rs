@@ -8,30 +8,27 @@
 //! [`OwnersDriver`].
 
 use std::future::Future;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::BufMut;
 use tokio::runtime::Handle;
-use tokio::task::coop::unconstrained;
-use tokio::time::{Instant, Sleep};
-use valkey_rdma_proto::{self as proto, Event, wire};
+use tokio::time::Instant;
+use valkey_rdma_proto::{self as proto, CloseReason, Event, wire};
 
-use super::close_cause::CloseCause;
 use super::device_io::COMPLETION_BATCH;
 use super::state::{ConnectionState, SharedConnection};
 use crate::device::CmEvent;
 use crate::error::TransportError;
-use crate::sync::keep_waker;
+use crate::stats::Info;
+use crate::sync::{DeadlineTimer, keep_waker};
 
 /// Drives until the connection has ended, or another driver has replaced this one.
 pub(super) struct Driver {
     shared: SharedConnection,
     /// Identifies this driver among those that the connection has had.
     id: u64,
-    timer: Option<Pin<Box<Sleep>>>,
-    /// The task that the timer wakes, since it was last set.
-    timer_wakes: Option<Waker>,
+    timer: DeadlineTimer,
 }
 
 impl Driver {
@@ -41,7 +38,7 @@ impl Driver {
         if let Some(previous) = previous {
             previous.wake();
         }
-        Self { shared, id, timer: None, timer_wakes: None }
+        Self { shared, id, timer: DeadlineTimer::default() }
     }
 
     /// Drives the connection until it has nothing to do. Ready when there is nothing left to drive.
@@ -65,7 +62,7 @@ impl Driver {
     /// passed: it was handled, so drive again.
     fn wait(&mut self, cx: &mut Context<'_>, outcome: DriveOutcome, deadline: Option<Instant>) -> bool {
         // Deadlines first, so that a busy peer cannot keep us from noticing them.
-        if self.poll_deadline(cx, deadline) {
+        if deadline.is_some_and(|deadline| self.timer.poll_deadline(cx, deadline)) {
             self.shared.with(|connection| connection.handle_timeout());
             return true;
         }
@@ -74,33 +71,6 @@ impl Driver {
             cx.waker().wake_by_ref();
         }
         false
-    }
-
-    /// Waits for the deadline. Returns whether it has passed. A deadline that moves later, as with every message, does not
-    /// move the timer: it fires early, and is then set again.
-    fn poll_deadline(&mut self, cx: &mut Context<'_>, deadline: Option<Instant>) -> bool {
-        let Some(deadline) = deadline else { return false };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if timer.deadline() > deadline {
-            timer.as_mut().reset(deadline);
-            self.timer_wakes = None;
-        }
-        // Cheaper than another poll.
-        if !timer.is_elapsed() && self.timer_wakes.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
-            return false;
-        }
-        loop {
-            // Not counted, so that it keeps the waker although the task may have used up its share.
-            if pin!(unconstrained(timer.as_mut())).poll(cx).is_pending() {
-                self.timer_wakes = Some(cx.waker().clone());
-                return false;
-            }
-            self.timer_wakes = None;
-            if timer.deadline() >= deadline {
-                return true;
-            }
-            timer.as_mut().reset(deadline);
-        }
     }
 }
 
@@ -135,21 +105,17 @@ impl OwnersDriver {
         let _ = self.driver.drive(cx);
     }
 
-    /// Reads, and drives while there is nothing to read. `Ready(false)` is the end, with its cause.
-    pub(super) fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        out: &mut dyn BufMut,
-    ) -> (Poll<bool>, Option<CloseCause>) {
+    /// Reads, and drives while there is nothing to read. `Ready(false)` is the end.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, out: &mut dyn BufMut) -> Poll<bool> {
         loop {
-            let (read, outcome, deadline, cause) = self.driver.shared.with(|connection| {
+            let (read, outcome, deadline) = self.driver.shared.with(|connection| {
                 let (read, outcome) = connection.poll_read_driving(cx, out);
                 // The deadline matters only to a task that goes to sleep.
                 let deadline = if read.is_pending() { connection.deadline() } else { None };
-                (read, outcome, deadline, connection.close_cause)
+                (read, outcome, deadline)
             });
             if read.is_ready() || !self.driver.wait(cx, outcome, deadline) {
-                return (read, cause);
+                return read;
             }
         }
     }
@@ -157,7 +123,7 @@ impl OwnersDriver {
 
 impl Drop for OwnersDriver {
     fn drop(&mut self) {
-        if !self.driver.shared.with(|connection| connection.close_cause.is_some()) {
+        if !self.driver.shared.with(|connection| connection.close_error.is_some()) {
             self.runtime.spawn(Driver::new(self.driver.shared.clone()));
         }
     }
@@ -198,7 +164,7 @@ impl ConnectionState {
         for _ in 0..MAX_ROUNDS {
             let event = match self.device.take_completion_event(cx) {
                 Ok(event) => event,
-                Err(error) => self.device_failed(&error),
+                Err(error) => self.device_failed(error),
             };
             let found = self.poll_cq();
             if matches!(until, DriveUntil::Readable) && found > 0 && self.core.readable().is_some() {
@@ -210,7 +176,7 @@ impl ConnectionState {
             if news || found > 0 || self.core.is_closed() {
                 self.flush_work();
             }
-            if self.close_cause.is_some() {
+            if self.close_error.is_some() {
                 return DriveOutcome::Done;
             }
             if news || found == COMPLETION_BATCH {
@@ -230,7 +196,7 @@ impl ConnectionState {
                 return DriveOutcome::Park;
             }
             if let Err(error) = self.device.arm() {
-                self.device_failed(&error);
+                self.device_failed(error);
             }
         }
         DriveOutcome::Yield
@@ -256,7 +222,7 @@ impl ConnectionState {
         if !self.core.is_closed()
             && let Err(error) = self.device.check()
         {
-            self.device_failed(&error);
+            self.device_failed(error);
         }
         self.core.handle_timeout(now);
         self.flush_work();
@@ -271,7 +237,7 @@ impl ConnectionState {
             connected &= self.device.queue(work);
         }
         if let Err(error) = self.device.post_queued() {
-            self.device_failed(&error);
+            self.device_failed(error);
             connected = false;
         }
         if !connected {
@@ -282,7 +248,10 @@ impl ConnectionState {
         while let Some(event) = self.core.poll_event() {
             if let Event::Closed { reason } = event {
                 tracing::debug!(peer = %self.info().peer_addr, %reason, "closed");
-                self.close_cause.get_or_insert(CloseCause::Closed(reason));
+                self.close_error.get_or_insert(match reason {
+                    CloseReason::Protocol(error) => TransportError::Protocol(error),
+                    reason => TransportError::Lost(reason),
+                });
             }
         }
     }
@@ -305,7 +274,7 @@ impl ConnectionState {
         match outcome {
             Ok(()) => found,
             Err(error) => {
-                self.device_failed(&error);
+                self.device_failed(error);
                 0
             }
         }
@@ -319,7 +288,7 @@ impl ConnectionState {
         let event = match self.device.take_cm_event(cx) {
             Ok(Some(event)) => event,
             Ok(None) => return false,
-            Err(error) => return self.device_failed(&error),
+            Err(error) => return self.device_failed(error),
         };
         tracing::debug!(?event, peer = %self.info().peer_addr, "connection manager");
         match event {
@@ -330,13 +299,14 @@ impl ConnectionState {
                 self.core.handle_disconnected(self.now());
             }
             CmEvent::DeviceRemoved => {
-                self.close_cause.get_or_insert(CloseCause::DeviceRemoved);
+                self.close_error.get_or_insert(TransportError::DeviceRemoved);
                 self.core.handle_device_failure(self.now());
             }
             // Logged above. The device repeats for a while what is not acknowledged; then it ends the connection.
             CmEvent::PortDown | CmEvent::PortUp => {}
             CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } | CmEvent::ConnectError { .. } => {
-                self.close_cause = Some(CloseCause::NeverConnected(event));
+                let Info { peer_addr, device, .. } = self.info();
+                self.close_error = Some(TransportError::never_connected(event, peer_addr, device.kind));
                 self.core.handle_disconnected(self.now());
             }
         }
@@ -344,11 +314,11 @@ impl ConnectionState {
     }
 
     /// Ends the connection. Returns `true`, as an event does.
-    fn device_failed(&mut self, error: &TransportError) -> bool {
+    fn device_failed(&mut self, error: TransportError) -> bool {
         if !self.core.is_closed() {
-            let source = error as &dyn std::error::Error;
+            let source = &error as &dyn std::error::Error;
             tracing::warn!(peer = %self.info().peer_addr, error = source, "the connection cannot go on");
-            self.close_cause = self.close_cause.or_else(|| CloseCause::of_device(error));
+            self.close_error.get_or_insert(error);
         }
         self.core.handle_device_failure(self.now());
         true

@@ -9,15 +9,14 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 use valkey_rdma_proto::{self as proto, Connection, DeliveryReport, Role};
 
-use super::close_cause::CloseCause;
 use super::device_io::{DeviceIo, Teardown};
 use super::poll_policy::PollPolicy;
 use crate::config::Config;
 use crate::device::DeviceConnection;
 use crate::error::TransportError;
-use crate::in_place::PinnedSlice;
 use crate::limiter::ConnectionPermit;
-use crate::polling::{AdaptiveOff, Polling};
+use crate::polling::{self, Polling};
+use crate::send_memory::PinnedSlice;
 use crate::stats::{Info, Stats};
 use crate::sync::{Mutex, lock};
 
@@ -38,7 +37,7 @@ impl SharedConnection {
             let mut connection = lock(&self.0);
             let result = step(&mut connection);
             // Tasks are woken without holding the lock: a waker may drop its task, and the task this connection.
-            let ended = connection.close_cause.is_some();
+            let ended = connection.close_error.is_some();
             let ConnectionState { wakers, core, .. } = &mut *connection;
             (result, wakers.take_ready(core, ended), connection.take_to_free())
         };
@@ -56,7 +55,7 @@ pub(super) struct ConnectionState {
     /// The id of the current driver.
     pub(super) driver: u64,
     /// Why the connection has ended. `None` while it has not.
-    pub(super) close_cause: Option<CloseCause>,
+    pub(super) close_error: Option<TransportError>,
     /// The application began to shut down before the connection ended.
     shutting_down: bool,
     /// The stream was dropped: nothing will be read any more.
@@ -91,12 +90,12 @@ impl ConnectionState {
         let (device, resources) = DeviceIo::open(device, config, permit, &mut windows)?;
         let core = Connection::new(role, config.protocol(role), resources);
         let adaptive_off = if config.polling == Polling::Adaptive && !config.spin_anyway {
-            AdaptiveOff::on(&device_info)
+            polling::adaptive_off(&device_info)
         } else {
             None
         };
         if let Some(reason) = adaptive_off {
-            tracing::info!(%reason, device = device_info.name, peer = %peer_addr, "polling by events");
+            tracing::info!(reason, device = device_info.name, peer = %peer_addr, "polling by events");
         }
         let polling = if adaptive_off.is_some() { Polling::Event } else { config.polling };
         let one_thread = Handle::try_current()
@@ -118,7 +117,7 @@ impl ConnectionState {
             poll_policy: PollPolicy::new(polling, config.spin_limit, one_thread),
             wakers: Wakers::default(),
             driver: 0,
-            close_cause: None,
+            close_error: None,
             shutting_down: false,
             discarded: false,
             info,
@@ -139,8 +138,8 @@ impl ConnectionState {
 
     /// Waits until both sides know each other's memory. `Ready(false)`: the connection ended before.
     pub(super) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        if self.core.is_connected() || self.close_cause.is_some() {
-            return Poll::Ready(self.close_cause.is_none());
+        if self.core.is_connected() || self.close_error.is_some() {
+            return Poll::Ready(self.close_error.is_none());
         }
         self.wakers.set_writer(cx, WriteInterest::Room(0));
         Poll::Pending
@@ -159,17 +158,17 @@ impl ConnectionState {
         self.flush_work();
     }
 
-    /// Closes, then waits for the end. Returns its cause with the number of bytes that are lost.
-    pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<(CloseCause, u64)> {
-        self.shutting_down |= self.close_cause.is_none();
+    /// Closes, then waits for the end. Returns its error with the number of bytes that are lost.
+    pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<(TransportError, u64)> {
+        self.shutting_down |= self.close_error.is_none();
         self.close();
-        let Some(cause) = self.close_cause else {
+        let Some(error) = self.close_error.clone() else {
             self.wakers.set_writer(cx, WriteInterest::End);
             return Poll::Pending;
         };
         let DeliveryReport { unknown, unsent, .. } = self.core.delivery_report();
         // If the peer left before, what was in flight is not counted: readers and writers get that error.
-        Poll::Ready((cause, unsent + if self.shutting_down { unknown } else { 0 }))
+        Poll::Ready((error, unsent + if self.shutting_down { unknown } else { 0 }))
     }
 
     /// Starts an orderly close of a connection that will not be read any more.
@@ -196,11 +195,11 @@ impl ConnectionState {
     /// What is not needed any more. Drop it without holding the lock.
     fn take_to_free(&mut self) -> Option<ToFree> {
         // Called after every access, and mostly there is nothing.
-        if self.device.slices.is_empty() && self.close_cause.is_none() {
+        if self.device.slices.is_empty() && self.close_error.is_none() {
             return None;
         }
         let delivered = self.device.take_delivered(self.core.delivery_report().delivered);
-        let finished = self.close_cause.is_some() && (self.discarded || self.core.readable().is_none());
+        let finished = self.close_error.is_some() && (self.discarded || self.core.readable().is_none());
         let teardown = if finished { self.device.take_teardown() } else { None };
         Some(ToFree { _delivered: delivered, _teardown: teardown })
     }

@@ -12,7 +12,7 @@ use valkey_rdma_proto::work::Slice;
 
 use super::drive::{DriveOutcome, DriveUntil};
 use super::state::{ConnectionState, WriteInterest};
-use crate::in_place::PinnedSlice;
+use crate::send_memory::PinnedSlice;
 use crate::sync::keep_waker;
 
 impl ConnectionState {
@@ -42,7 +42,7 @@ impl ConnectionState {
         // It is being polled, so it needs no wake-up.
         self.wakers.reader = None;
         let mut outcome = DriveOutcome::Park;
-        if self.core.readable().is_none() && self.close_cause.is_none() {
+        if self.core.readable().is_none() && self.close_error.is_none() {
             outcome = self.poll_device(cx, DriveUntil::Readable);
         }
         let read = self.read_or_wait(cx, out);
@@ -59,7 +59,7 @@ impl ConnectionState {
                 self.read(slice, out);
                 Poll::Ready(true)
             }
-            None if self.close_cause.is_some() => Poll::Ready(false),
+            None if self.close_error.is_some() => Poll::Ready(false),
             None => {
                 keep_waker(&mut self.wakers.reader, cx);
                 Poll::Pending
@@ -136,13 +136,13 @@ impl ConnectionState {
     /// Waits for `len` free bytes in the send buffer. `Ready(false)`: the connection has ended or is closing.
     fn poll_room(&mut self, cx: &mut Context<'_>, len: u32) -> Poll<bool> {
         // Completions that free the send buffer may be in the queue already.
-        while self.core.room() < len && self.close_cause.is_none() && !self.core.is_closing() {
+        while self.core.room() < len && self.close_error.is_none() && !self.core.is_closing() {
             if self.poll_cq() == 0 {
                 break;
             }
             self.flush_work();
         }
-        if self.close_cause.is_some() || self.core.is_closing() {
+        if self.close_error.is_some() || self.core.is_closing() {
             return Poll::Ready(false);
         }
         if self.core.room() < len {

@@ -21,7 +21,7 @@ use super::sys::convert::AsyncNotice;
 use super::{failed, sys};
 use crate::device::DeviceFault;
 use crate::error::TransportError;
-use crate::signals;
+use crate::process::without_signals;
 use crate::sync::{Mutex, MutexGuard, keep_waker, lock};
 
 /// One connection's subscription to its device's events. Drop it before the queue pair: events name that by its address.
@@ -187,7 +187,7 @@ impl Watch {
         let device = Device(device);
         let run = move || watch(device, events, &stopped);
         let thread = thread::Builder::new().name("rdma-events".to_owned());
-        let thread = signals::blocked(|| thread.spawn(run)).map_err(failed("pthread_create"))?;
+        let thread = without_signals(|| thread.spawn(run)).map_err(failed("pthread_create"))?;
         Ok(Self { stop, thread })
     }
 }

@@ -103,10 +103,10 @@ impl CmId {
         let channel = EventChannel::new()?;
         let mut id = RawCmId::new(Arc::clone(&channel))?;
         let events = channel.watch()?;
-        let unresolved = |source| match (address::check_interface(peer), from) {
+        let unresolved = |source: io::Error| match (address::check_interface(peer), from) {
             (Err(error), None) => TransportError::Address(error),
-            (_, Some(from)) => TransportError::Source { from: from.ip(), peer, source },
-            (_, None) => TransportError::Resolve { peer, source },
+            (_, Some(from)) => TransportError::Source { from: from.ip(), peer, source: source.into() },
+            (_, None) => TransportError::Resolve { peer, source: source.into() },
         };
 
         let timeout_ms = convert::timeout_ms(options.address_timeout);

@@ -1,19 +1,18 @@
 //! Registered memory: whole pages between two guard pages, so that a stray access of ours faults instead of
-//! reaching a neighbour.
+//! reaching a neighbour. And the protection domain, which binds it to its connection's queue pair and to no other.
 
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::{io, slice};
 
-use super::sys::ibv_mr;
 use bytes::BufMut;
 
-use super::pd::ProtectionDomain;
-use super::sys::convert;
-use super::{log_teardown, sys};
+use super::cm::CmId;
+use super::sys::{self, convert, ibv_mr, ibv_pd};
+use super::{failed, log_teardown};
 use crate::device::Access;
-use crate::error::TransportError;
-use crate::in_place::SendMemory;
+use crate::error::{TransportError, memlock_limit};
+use crate::send_memory::SendMemory;
 
 /// Memory that the device may reach, and a peer too if it was registered for that.
 pub(super) struct MemoryRegion {
@@ -44,10 +43,9 @@ impl MemoryRegion {
         len: u32,
         access: Access,
     ) -> Result<Self, TransportError> {
-        let refused =
-            |source| TransportError::Memory { bytes: u64::from(len), limit: sys::memlock_limit(), source };
+        let refused = refusal(len);
         let len = len as usize;
-        let pages = Pages::map(len).map_err(refused)?;
+        let pages = Pages::map(len).map_err(&refused)?;
         // SAFETY: the domain is live and outlives the region, by the contract; the pages are owned by the same
         // value and unmapped only after the deregistration.
         let raw = unsafe { sys::reg_mr(domain.raw(), pages.usable, len, convert::access_flags(access)) }
@@ -64,8 +62,7 @@ impl MemoryRegion {
         memory: &SendMemory,
     ) -> Result<Self, TransportError> {
         let len = memory.len();
-        let refused =
-            |source| TransportError::Memory { bytes: u64::from(len), limit: sys::memlock_limit(), source };
+        let refused = refusal(len);
         // For the kernel, which goes by the address: nothing is read or written through this pointer.
         let start =
             NonNull::new(ptr::with_exposed_provenance_mut(memory.start())).expect("memory is nowhere at 0");
@@ -216,6 +213,47 @@ impl Drop for Pages {
         log_teardown("munmap", unsafe { sys::unmap(self.start, self.len) });
     }
 }
+
+/// The error of memory that cannot be had or pinned.
+fn refusal(len: u32) -> impl Fn(io::Error) -> TransportError {
+    move |source| TransportError::Memory {
+        bytes: u64::from(len),
+        limit: memlock_limit(),
+        source: source.into(),
+    }
+}
+
+/// One connection's protection domain. A peer's key opens regions of its own connection only, because no other
+/// connection shares the domain.
+pub(super) struct ProtectionDomain {
+    raw: NonNull<ibv_pd>,
+}
+
+impl ProtectionDomain {
+    /// Makes one on the device that `id` is bound to.
+    ///
+    /// # Safety
+    /// The identifier outlives the domain: it keeps the device open.
+    pub(super) unsafe fn new(id: &CmId) -> Result<Self, TransportError> {
+        // SAFETY: the identifier keeps its device open, and the domain dies first, by the contract.
+        let raw = unsafe { sys::alloc_pd(id.device()) }.map_err(failed("ibv_alloc_pd"))?;
+        Ok(Self { raw })
+    }
+
+    pub(super) fn raw(&self) -> NonNull<ibv_pd> {
+        self.raw
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, destroyed here only.
+        log_teardown("ibv_dealloc_pd", unsafe { sys::dealloc_pd(self.raw) });
+    }
+}
+
+// SAFETY: the pointer is this value's alone, and libibverbs ties no object to a thread.
+unsafe impl Send for ProtectionDomain {}
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use valkey_rdma_proto::work::{ReceiveRequest, SendOp, SendRequest, Slice};
 
 use super::cm::CmId;
 use super::mr::MemoryRegion;
-use super::pd::ProtectionDomain;
+use super::mr::ProtectionDomain;
 use super::sys::convert;
 use super::{failed, log_teardown, sys};
 use crate::device::DeviceOptions;

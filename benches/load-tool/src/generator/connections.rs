@@ -9,13 +9,13 @@ use super::commands::Commands;
 use super::dial::{DialError, Target, dial, dial_caller};
 use super::direct::{self, Link};
 use super::job::Run;
-use super::lock;
 use super::open::{Opening, open_all};
 use super::share::Share;
 use super::shared::{self, Slot};
 use crate::counters::Counters;
 use crate::faults::{Fault, FaultKind};
 use valkey_rdma_program::Interrupt;
+use valkey_rdma_transport::sync::lock;
 
 /// How a thread's connections are driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Connections {
                 })
             }
             Connections::Shared(slots) => slots.first().map_or_else(LinkInfo::default, |slot| {
-                let Some(info) = slot.client().info() else { return LinkInfo::default() };
+                let info = slot.client().info();
                 LinkInfo {
                     device: info.device.clone(),
                     mtu: info.mtu,
@@ -104,7 +104,9 @@ impl Connections {
             Connections::Direct(links) => {
                 links.iter().flatten().filter_map(|link| link.stream().monitor()).map(|m| m.stats()).collect()
             }
-            Connections::Shared(slots) => slots.iter().flat_map(|slot| slot.client().stats()).collect(),
+            Connections::Shared(slots) => {
+                slots.iter().flat_map(|slot| shared::stats(&slot.client())).collect()
+            }
         };
         let mut sum = Counters::default();
         stats.iter().for_each(|stats| sum.add(Counters::from(stats)));

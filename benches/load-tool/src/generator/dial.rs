@@ -11,14 +11,12 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout, timeout_at};
-use valkey_rdma_client::cluster::ClusterConfig;
 use valkey_rdma_client::{
-    Client, ClusterClient, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport,
+    Client, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport,
 };
 use valkey_rdma_resp::{Decoder, Protocol, Value};
 use valkey_rdma_transport::{AnyStream, DeviceKind, SharedCq, Stream, TransportError, address};
 
-use super::caller::Caller;
 use super::lent::Lent;
 
 /// The server to measure, and what each connection says before anything else.
@@ -140,17 +138,16 @@ pub(crate) async fn dial_plain(target: &Target) -> Result<AnyStream, DialError> 
 const SHALLOW: u32 = 256;
 
 /// Connects a client of the library to the target, or to the whole cluster that it belongs to.
-pub(super) async fn dial_caller(target: &Target) -> Result<Caller, DialError> {
+pub(super) async fn dial_caller(target: &Target) -> Result<Client, DialError> {
     if target.tracking {
-        return dial_tracked(target).await.map(Caller::One);
+        return dial_tracked(target).await;
     }
     if !target.cluster {
-        return dial_client(target).await.map(Caller::One);
+        return dial_client(target).await;
     }
-    let node = ClientConfig::default().command_timeout(None);
-    let config = ClusterConfig::default().node(node);
-    let client = ClusterClient::connect_with([&target.endpoint], &config).await;
-    client.map(Caller::Cluster).map_err(|error| DialError::new(target, cause_of(error)))
+    let config = ClientConfig::default().command_timeout(None);
+    let client = Client::connect_with([&target.endpoint], &config).await;
+    client.map_err(|error| DialError::new(target, cause_of(error)))
 }
 
 /// Connects a client of the library to the target.

@@ -11,11 +11,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use valkey_rdma_resp::ProtocolError;
+use valkey_rdma_resp::RespError;
 
 use super::dial::dial;
 use super::job::Run;
-use super::lock;
 use super::out::{MAX_SLICES, Out};
 use super::reply_timer::{NoReply, ReplyTimer};
 use super::retry::connect_again;
@@ -25,6 +24,7 @@ use crate::reply::{Skimmer, WantNothing};
 use crate::workload::Step;
 use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::AnyStream;
+use valkey_rdma_transport::sync::lock;
 
 /// Room for received bytes. Nothing is kept, so it need not hold a whole reply.
 const INPUT: usize = 64 * 1024;
@@ -86,7 +86,7 @@ enum Lost {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Reply(#[from] ProtocolError),
+    Reply(#[from] RespError),
     #[error("a reply without a request")]
     Unasked,
     #[error(

@@ -7,8 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use valkey_rdma_transport::AnyStream;
-
-use super::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// A stream lent out, and taken back after the login. Once it is back, the borrower sees the end of the stream.
 #[derive(Debug, Clone)]

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use valkey_rdma_program::Interrupt;
+use valkey_rdma_transport::sync::lock;
 
 use super::job::Run;
-use super::lock;
 use super::share::Share;
 use super::thread::Part;
 use super::usage::Usage;

@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use valkey_rdma_transport::sync::lock;
 use valkey_rdma_transport::{AnyStream, Stats};
 
 use super::dial::Target;
 use super::job::{Limit, Run};
-use super::lock;
 use super::pace::{Pace, Schedule};
 use crate::counters::Counters;
 use crate::measure::{Latencies, Tally};

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use valkey_rdma_client::{Error, ServerError, Value};
+use valkey_rdma_client::{Client, Error, Purpose, ServerError, Value};
+use valkey_rdma_transport::Stats;
+use valkey_rdma_transport::sync::lock;
 
-use super::caller::Caller;
 use super::commands::Commands;
 use super::dial::dial_caller;
 use super::job::Run;
-use super::lock;
 use super::reply_timer::{NoReply, ReplyTimer};
 use super::retry::connect_again;
 use super::share::Share;
@@ -21,7 +21,7 @@ use crate::workload::Step;
 
 /// A connection that tasks share, and the ones that took its place after losses.
 pub(super) struct Slot {
-    client: Mutex<Caller>,
+    client: Mutex<Client>,
     /// Held while the connection is opened anew, so that one task does it.
     renewing: tokio::sync::Mutex<()>,
     /// Whether the current job has given up the server.
@@ -36,7 +36,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(client: Caller) -> Slot {
+    pub(super) fn new(client: Client) -> Slot {
         Slot {
             client: Mutex::new(client),
             renewing: tokio::sync::Mutex::new(()),
@@ -53,12 +53,12 @@ impl Slot {
         self.given_up.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn client(&self) -> Caller {
+    pub(super) fn client(&self) -> Client {
         lock(&self.client).clone()
     }
 
     /// Whether connection `generation` may be used.
-    fn is_usable(&self, client: &Caller, generation: u64) -> bool {
+    fn is_usable(&self, client: &Client, generation: u64) -> bool {
         !client.is_closed() && self.silent.load(Ordering::Relaxed) < generation
     }
 
@@ -67,13 +67,13 @@ impl Slot {
         self.silent.fetch_max(generation, Ordering::Relaxed);
     }
 
-    fn current(&self) -> (Caller, u64) {
+    fn current(&self) -> (Client, u64) {
         let client = lock(&self.client);
         (client.clone(), self.generation.load(Ordering::Relaxed))
     }
 
     /// The connection and its generation, opened anew if it is lost. `None` if the job ends first.
-    async fn living(&self, run: &Run, share: &Share) -> Option<(Caller, u64)> {
+    async fn living(&self, run: &Run, share: &Share) -> Option<(Client, u64)> {
         let (client, generation) = self.current();
         if self.is_usable(&client, generation) {
             return Some((client, generation));
@@ -94,7 +94,7 @@ impl Slot {
         };
         run.outages.back();
         // Until now it was counted with those that live.
-        share.retire_stats(client.stats());
+        share.retire_stats(stats(&client));
         let mut client = lock(&self.client);
         *client = renewed.clone();
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
@@ -120,12 +120,18 @@ pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, slot: Arc<Slot>, comm
     }
 }
 
+/// The transport's counters of each shared connection that has them.
+pub(super) fn stats(client: &Client) -> Vec<Stats> {
+    let shared = client.connections().into_iter().filter(|connection| connection.purpose == Purpose::Shared);
+    shared.filter_map(|connection| connection.stats).collect()
+}
+
 struct Task<'a> {
     run: &'a Run,
     share: &'a Share,
     slot: &'a Slot,
     commands: &'a Commands,
-    client: Caller,
+    client: Client,
 }
 
 impl Task<'_> {
@@ -147,7 +153,7 @@ impl Task<'_> {
         if requests.end - requests.start == 1 && job.script.commands_per_request() == 1 {
             let (request, step) = (requests.start, job.script.request(requests.start).start);
             let command = self.commands.command(job, request, step).into_owned();
-            match timer.wait(|| self.last_progress(), self.client.execute(command)).await {
+            match timer.wait(|| self.last_progress(), self.client.command(command)).await {
                 Ok(outcome) => self.answered(request, step, sent, intended, outcome),
                 Err(silent) => {
                     self.silent(request, step, silent, 1);
@@ -173,33 +179,18 @@ impl Task<'_> {
         };
         let mut waiting = in_order();
         let sending = async {
-            match &self.client {
-                Caller::One(client) => {
-                    let mut pipeline = client.pipeline();
-                    for (request, step) in in_order() {
-                        pipeline.push(&*self.commands.command(job, request, step));
-                    }
-                    let each = |_, reply: Result<Value, ServerError>| {
-                        if let Some((request, step)) = waiting.next() {
-                            self.settle(request, step, sent, intended, reply.as_ref());
-                            self.progress(self.run.now());
-                        }
-                    };
-                    pipeline.send_each(each).await
-                }
-                // All replies count as arrived with the last.
-                Caller::Cluster(client) => {
-                    let mut pipeline = client.pipeline();
-                    for (request, step) in in_order() {
-                        pipeline.push(&*self.commands.command(job, request, step));
-                    }
-                    for ((request, step), outcome) in in_order().zip(pipeline.send().await?) {
-                        self.answered(request, step, sent, intended, outcome);
-                    }
-                    self.progress(self.run.now());
-                    Ok(())
-                }
+            let mut pipeline = self.client.pipeline();
+            for (request, step) in in_order() {
+                pipeline.push(&*self.commands.command(job, request, step));
             }
+            // In a cluster, all replies count as arrived with the last.
+            let each = |_, outcome: Result<Value, Error>| {
+                if let Some((request, step)) = waiting.next() {
+                    self.answered(request, step, sent, intended, outcome);
+                    self.progress(self.run.now());
+                }
+            };
+            pipeline.send_each(each).await
         };
         match timer.wait(|| self.last_progress(), sending).await {
             Ok(Ok(())) => Ok(()),

@@ -8,12 +8,12 @@ use super::background::Background;
 use super::connections::{Connections, Drive, LinkInfo};
 use super::dial::{DialError, Target};
 use super::job::Run;
-use super::lock;
 use super::open::{self, Opening};
 use super::share::Share;
 use super::usage::Usage;
 use crate::counters::Counters;
 use valkey_rdma_program::Interrupt;
+use valkey_rdma_transport::sync::lock;
 
 /// What a thread must do.
 pub(super) struct Plan {

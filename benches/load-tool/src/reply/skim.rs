@@ -4,7 +4,7 @@
 //! arrive, so that checking a value of 512 MiB needs a read buffer of 64 KiB.
 
 use valkey_rdma_resp::integer::{parse_length, parse_reply};
-use valkey_rdma_resp::{MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING, Protocol, ProtocolError};
+use valkey_rdma_resp::{MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING, Protocol, RespError};
 
 use super::{Byte, Kind, Seen, Want, Wanted, Wrong, difference};
 
@@ -46,8 +46,8 @@ impl Skimmer {
     }
 
     /// Takes bytes up to the end of a reply: how many, and whether a reply is complete. Push messages are passed over.
-    /// After a [`ProtocolError`] nothing that follows has a meaning.
-    pub(crate) fn feed(&mut self, input: &[u8], want: &impl Want) -> Result<(usize, bool), ProtocolError> {
+    /// After a [`RespError`] nothing that follows has a meaning.
+    pub(crate) fn feed(&mut self, input: &[u8], want: &impl Want) -> Result<(usize, bool), RespError> {
         let mut at = 0;
         while at < input.len() {
             if self.string.is_some() {
@@ -60,7 +60,7 @@ impl Skimmer {
             }
             let Some(end) = input[at..].iter().position(|&byte| byte == b'\n') else {
                 if self.partial.len() + input.len() - at > MAX_LINE {
-                    return Err(ProtocolError::LineTooLong { limit: MAX_LINE });
+                    return Err(RespError::LineTooLong { limit: MAX_LINE });
                 }
                 self.partial.extend_from_slice(&input[at..]);
                 return Ok((input.len(), false));
@@ -82,7 +82,7 @@ impl Skimmer {
     }
 
     /// Takes a whole line; whether it is a member of its own.
-    fn line(&mut self, line: &[u8], want: &impl Want) -> Result<bool, ProtocolError> {
+    fn line(&mut self, line: &[u8], want: &impl Want) -> Result<bool, RespError> {
         let kind = line[0];
         let text = line.strip_suffix(b"\r\n").and_then(|line| line.get(1..));
         let Some(text) = text else { return Err(unknown_type(kind)) };
@@ -95,7 +95,7 @@ impl Skimmer {
             b'+' => self.scalar(top, Kind::Status, text, want),
             b'-' => self.scalar(top, Kind::Error, text, want),
             b':' => {
-                let number = parse_reply(text).ok_or(ProtocolError::BadScalar { kind: ':' })?;
+                let number = parse_reply(text).ok_or(RespError::BadScalar { kind: ':' })?;
                 if top {
                     (self.seen.kind, self.seen.integer) = (Kind::Integer, number);
                 } else {
@@ -123,7 +123,7 @@ impl Skimmer {
                     }
                     if members > 0 {
                         if self.open.len() == MAX_DEPTH {
-                            return Err(ProtocolError::TooDeep { limit: MAX_DEPTH });
+                            return Err(RespError::TooDeep { limit: MAX_DEPTH });
                         }
                         self.open.push(Open { kind, left: members, members });
                         return Ok(false);
@@ -190,7 +190,7 @@ impl Skimmer {
     }
 
     /// Takes bytes of the current string. Returns how many, and whether it has ended.
-    fn string(&mut self, input: &[u8], want: &impl Want) -> Result<(usize, bool), ProtocolError> {
+    fn string(&mut self, input: &[u8], want: &impl Want) -> Result<(usize, bool), RespError> {
         let Some(string) = &mut self.string else { return Ok((0, false)) };
         let body = input.len().min(string.len.saturating_sub(string.at));
         if string.differs.is_none()
@@ -203,7 +203,7 @@ impl Skimmer {
         let mut taken = body;
         while taken < input.len() && string.at >= string.len && string.at < string.len + 2 {
             if input[taken] != b"\r\n"[string.at - string.len] {
-                return Err(ProtocolError::Unterminated { len: string.len });
+                return Err(RespError::Unterminated { len: string.len });
             }
             (taken, string.at) = (taken + 1, string.at + 1);
         }
@@ -245,8 +245,8 @@ impl Skimmer {
 
 /// The skimmer reads the types of both versions, which are those of RESP3.
 #[cold]
-fn unknown_type(byte: u8) -> ProtocolError {
-    ProtocolError::UnknownType { byte, protocol: Protocol::Resp3 }
+fn unknown_type(byte: u8) -> RespError {
+    RespError::UnknownType { byte, protocol: Protocol::Resp3 }
 }
 
 #[cfg(test)]
@@ -352,12 +352,12 @@ mod tests {
         let deep = b"*1\r\n".repeat(200);
         assert_eq!(
             Skimmer::default().feed(&deep, &WantNothing),
-            Err(ProtocolError::TooDeep { limit: MAX_DEPTH })
+            Err(RespError::TooDeep { limit: MAX_DEPTH })
         );
         let long = vec![b'+'; MAX_LINE + 1];
         assert_eq!(
             Skimmer::default().feed(&long, &WantNothing),
-            Err(ProtocolError::LineTooLong { limit: MAX_LINE })
+            Err(RespError::LineTooLong { limit: MAX_LINE })
         );
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use valkey_rdma_client::ClusterClient;
+use valkey_rdma_client::Client;
 use valkey_rdma_mock::{DeviceKind, MockCluster, TransportConfig, Transports};
 
 /// Starts a mock cluster of many nodes in this process, connects many clients, and fails some primaries over while all clients
@@ -70,11 +70,7 @@ async fn run(args: &Args) -> Result<(), String> {
     let mut longest = Duration::ZERO;
     for _ in 0..args.clients {
         let begun = Instant::now();
-        clients.push(
-            ClusterClient::connect(seeds.iter().map(String::as_str))
-                .await
-                .map_err(|error| error.to_string())?,
-        );
+        clients.push(Client::connect(&seeds).await.map_err(|error| error.to_string())?);
         longest = longest.max(begun.elapsed());
     }
     let each = begun.elapsed() / u32::try_from(args.clients.max(1)).unwrap_or(u32::MAX);
@@ -116,7 +112,7 @@ async fn run(args: &Args) -> Result<(), String> {
 }
 
 /// Lets every client send the same command many times at once.
-async fn all(clients: &[ClusterClient], key: &str, commands: usize) -> Result<(), String> {
+async fn all(clients: &[Client], key: &str, commands: usize) -> Result<(), String> {
     let mut tasks = JoinSet::new();
     for client in clients {
         for _ in 0..commands {
@@ -136,8 +132,8 @@ fn maps(cluster: &MockCluster) -> u64 {
 }
 
 /// How often a client has read the map again.
-fn readings(client: &ClusterClient) -> u64 {
-    client.status().counters.refreshes
+fn readings(client: &Client) -> u64 {
+    client.cluster().map_or(0, |cluster| cluster.status().counters.refreshes)
 }
 
 /// The memory of this process, in KiB. 0 where the system does not say.

@@ -5,8 +5,11 @@ fn too_many_files() -> io::Error {
     io::Error::from_raw_os_error(EMFILE)
 }
 
+/// This process has too many files open: the same number on every Unix.
+const EMFILE: i32 = 24;
+
 fn device(call: &'static str) -> TransportError {
-    TransportError::Device { call, source: too_many_files() }
+    TransportError::Device { call, source: too_many_files().into() }
 }
 
 /// The whole text in one line.
@@ -90,7 +93,7 @@ fn a_lost_connection_tells_the_whole_story() {
 #[test]
 fn a_refused_name_leads_to_its_setting() {
     let refusal =
-        ServerError::from_reply(b"ERR Server names cannot contain spaces, newlines or special characters.");
+        ServerError::from_reply(b"ERR Client names cannot contain spaces, newlines or special characters.");
     let text = ConnectCause::Rejected(refusal).to_string();
     assert!(text.ends_with("; give Config::name a name without blanks"), "{text}");
 }
@@ -104,7 +107,7 @@ fn a_lost_connection_says_so_once() {
     let expected = format!("connection to h:1 lost: {reason}; the command may have run");
     assert_eq!((lost.to_string(), text(lost.clone())), (expected.clone(), expected.clone()));
     assert_eq!(report(lost), [expected]);
-    let event = crate::events::ConnectionEvent::Lost { connection: 0, cause: Arc::new(io()) };
+    let event = crate::events::ConnectionEvent::Lost { node: None, connection: 0, cause: Arc::new(io()) };
     assert_eq!(event.to_string(), format!("connection 0 lost: {reason}"));
 }
 

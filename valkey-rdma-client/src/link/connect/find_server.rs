@@ -16,7 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::error::ConnectCause;
 use crate::link::RawConnection;
 use crate::stats::Purpose;
-use crate::sync::lock;
+use valkey_rdma_transport::sync::lock;
 
 /// Finds the server to connect to.
 pub(crate) trait Locator: Send + Sync {
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::sync::Mutex;
+    use valkey_rdma_transport::sync::Mutex;
 
     /// A primary that is wherever the test says.
     struct Said(Mutex<Endpoint>);

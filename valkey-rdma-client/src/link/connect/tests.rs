@@ -3,8 +3,8 @@ use tokio::net::{TcpListener, TcpSocket};
 use valkey_rdma_resp::Protocol;
 
 use super::*;
+use crate::client::Client;
 use crate::error::Error;
-use crate::server::Server;
 
 mod device;
 
@@ -26,7 +26,7 @@ const UNKNOWN_THEN_END: &str =
     "%1\r\n$5\r\nproto\r\n:3\r\n-ERR unknown subcommand 'SETINFO'. Try CLIENT HELP.\r\n";
 
 /// Connects over a stream whose peer expects these bytes and then answers with those.
-async fn shake(url: &str, expected: &str, answer: &str) -> (Result<Server, Error>, DuplexStream) {
+async fn shake(url: &str, expected: &str, answer: &str) -> (Result<Client, Error>, DuplexStream) {
     let endpoint: Endpoint = url.parse().expect("a good URL");
     let (ours, mut peer) = duplex(4096);
     let script = async {
@@ -40,10 +40,10 @@ async fn shake(url: &str, expected: &str, answer: &str) -> (Result<Server, Error
         }
         peer
     };
-    tokio::join!(Server::from_stream(ours, &endpoint), script)
+    tokio::join!(Client::from_stream(ours, &endpoint), script)
 }
 
-fn text(result: &Result<Server, Error>) -> String {
+fn text(result: &Result<Client, Error>) -> String {
     let text = format!("{:#}", result.as_ref().expect_err("no connection"));
     assert!(!text.contains('\n'), "{text}");
     text
@@ -61,7 +61,7 @@ async fn a_link_local_address_names_its_interface_or_asks_for_it() {
         ("rdma://[fe80::1%nosuch0]:1", "this machine has no network interface `nosuch0`"),
         ("valkey://[fd00::1%25nosuch0]:1", "leave `%nosuch0` out"),
     ] {
-        let text = text(&Server::connect(url).await);
+        let text = text(&Client::connect(url).await);
         assert!(text.contains(expected) && !text.contains("does not resolve"), "{text}");
     }
 }
@@ -250,7 +250,7 @@ async fn a_peer_that_never_answers_meets_the_deadline() {
     let endpoint: Endpoint = "valkey://h:7?timeout=3s".parse().expect("a good URL");
     let (ours, mut peer) = duplex(4096);
     let begin = Instant::now();
-    let result = Server::from_stream(ours, &endpoint).await;
+    let result = Client::from_stream(ours, &endpoint).await;
     assert_eq!(begin.elapsed(), Duration::from_secs(3));
     let text = text(&result);
     assert!(text.contains("h:7") && text.contains("did not answer within 3s"), "{text}");
@@ -292,7 +292,7 @@ async fn tcp_connects_and_says_so() {
     });
     // As a task: the future must be Send.
     let client =
-        tokio::spawn(Server::connect(format!("redis://{address}").parse::<Endpoint>().expect("a good URL")));
+        tokio::spawn(Client::connect(format!("redis://{address}").parse::<Endpoint>().expect("a good URL")));
     let client = client.await.expect("no panic").expect("connected");
     assert_eq!(client.info().peer, Some(address));
     assert_eq!(client.info().to_string(), format!("tcp to {address} (resp3)"));
@@ -308,7 +308,7 @@ async fn nothing_listening_and_bad_names_say_what_to_do() {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
     let address = socket.local_addr().expect("bound");
-    let refused = text(&Server::connect(format!("valkey://{address}").as_str()).await);
+    let refused = text(&Client::connect(format!("valkey://{address}").as_str()).await);
     assert_eq!(
         refused,
         format!(
@@ -318,10 +318,10 @@ async fn nothing_listening_and_bad_names_say_what_to_do() {
 
     // Longer than any name can be: no resolver is asked.
     let name = "x".repeat(300);
-    let unresolved = text(&Server::connect(format!("valkey://{name}").as_str()).await);
+    let unresolved = text(&Client::connect(format!("valkey://{name}").as_str()).await);
     assert!(unresolved.contains("does not resolve") && unresolved.contains("check the host"), "{unresolved}");
 
-    let bad_url = Server::connect("http://h").await.expect_err("refused");
+    let bad_url = Client::connect("http://h").await.expect_err("refused");
     assert!(matches!(bad_url, Error::Endpoint(_)));
 }
 
@@ -342,7 +342,7 @@ async fn a_primary_that_is_not_found_is_named_with_its_service() {
     let reserved = TcpSocket::new_v4().expect("a socket");
     reserved.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
     let sentinel = reserved.local_addr().expect("bound");
-    let text = text(&Server::connect(format!("valkey+sentinel://{sentinel}/my").as_str()).await);
+    let text = text(&Client::connect(format!("valkey+sentinel://{sentinel}/my").as_str()).await);
     let expected = format!(
         "cannot connect to the primary of \"my\" over tcp: none of 1 Sentinels answers; check their addresses in the URL; the last one: \
          cannot connect to {sentinel} over tcp: connection refused; is a server listening on this port?"
@@ -389,7 +389,7 @@ async fn log_in_past_a_proxy(scheme: &str, option: &str) {
         }
     });
     let url = format!("{scheme}://{address}?protocol=resp2{option}");
-    let client = Server::connect_with(url, &Config::default().name("me")).await.expect("connected");
+    let client = Client::connect_with(url, &Config::default().name("me")).await.expect("connected");
     assert_eq!(client.query::<String>(["GET", "k"]).await.expect("a value"), "v");
     assert_eq!(proxy.await.expect("no panic"), 1);
 }
@@ -410,7 +410,7 @@ async fn a_login_that_a_proxy_refuses_is_the_reason() {
             }
         }
     });
-    let error = Server::connect(format!("valkey://:pw@{address}?protocol=resp2")).await.expect_err("refused");
+    let error = Client::connect(format!("valkey://:pw@{address}?protocol=resp2")).await.expect_err("refused");
     assert!(error.to_string().contains("invalid password"), "{error}");
     proxy.await.expect("no panic");
 }
@@ -424,7 +424,7 @@ async fn a_server_that_closes_every_login_is_tried_once_more_and_named() {
             drop(server.accept().await.expect("a client"));
         }
     });
-    let error = Server::connect(format!("valkey://{address}?protocol=resp2")).await.expect_err("closed");
+    let error = Client::connect(format!("valkey://{address}?protocol=resp2")).await.expect_err("closed");
     assert!(matches!(error, Error::Connect(_)) && error.to_string().contains("the handshake"), "{error}");
     peer.await.expect("no panic");
 }

@@ -4,10 +4,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::client::Client;
 use crate::command::Command;
 use crate::config::Config;
 use crate::link::tests::{Peer, pair, settle};
-use crate::server::Server;
 use crate::stats::Purpose;
 
 /// Many times what fits between client and server.
@@ -16,7 +16,7 @@ const LEN: usize = 1 << 20;
 const GET: &str = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
 
 /// A client, and the far end of its next connection.
-async fn client() -> (Server, Peer, Peer) {
+async fn client() -> (Client, Peer, Peer) {
     let (client, door, shared) = pair(&Config::default()).await;
     let own = door.admit();
     (client, shared, own)
@@ -46,7 +46,7 @@ async fn drop_after<T>(call: impl Future<Output = T>, progress: impl Future<Outp
     }
 }
 
-fn purposes(client: &Server) -> Vec<Purpose> {
+fn purposes(client: &Client) -> Vec<Purpose> {
     client.connections().iter().map(|connection| connection.purpose).collect()
 }
 
@@ -256,7 +256,7 @@ async fn a_connection_that_is_given_up_reads_on_before_it_disconnects() {
         shared.expect(GET).await;
         shared.say(&value()[..said]).await;
         settle().await;
-        client.give_up();
+        client.server().give_up();
         answer(&mut shared, &value()[said..]).await.expect("every byte was taken");
         get.abort();
     }
@@ -290,7 +290,7 @@ fn blpop() -> Command {
 }
 
 /// Commands on a connection of their own.
-async fn execute(client: &Server, commands: &[Command]) {
+async fn execute(client: &Client, commands: &[Command]) {
     let mut connection = client.dedicated().await.expect("connected");
     drop(connection.execute_all(commands, None).await);
 }

@@ -8,15 +8,16 @@ use tokio::time::timeout;
 use valkey_rdma_resp::{Protocol, Value};
 
 use super::*;
+use crate::client::Client;
 use crate::command::Command;
 use crate::config::Config;
 use crate::endpoint::{Endpoint, Transport};
 use crate::error::Error;
-use crate::events::{EventHub, EventReporter};
+use crate::events::ServerEvents;
 use crate::link::Connector;
-use crate::link::handle::Multiplexer;
+use crate::link::multiplexer::Multiplexer;
+use crate::link::queue::{BATCH_BYTES, BATCH_COMMANDS};
 use crate::link::state::PushHook;
-use crate::link::submit::{BATCH_BYTES, BATCH_COMMANDS};
 use crate::link::tests::settle;
 use crate::server::Server;
 use crate::stats::ConnectionInfo;
@@ -76,30 +77,30 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 }
 
-fn client(stream: impl Duplex + 'static) -> Server {
+fn client(stream: impl Duplex + 'static) -> Client {
     client_over(vec![Box::new(stream)])
 }
 
 /// A client without handshake, with a connection over each stream.
-fn client_over(streams: Vec<Box<dyn Duplex>>) -> Server {
+fn client_over(streams: Vec<Box<dyn Duplex>>) -> Client {
     client_with(streams, None)
 }
 
-fn client_with(streams: Vec<Box<dyn Duplex>>, pushes: Option<PushHook>) -> Server {
-    let events = Arc::new(EventHub::new(streams.len()));
+fn client_with(streams: Vec<Box<dyn Duplex>>, pushes: Option<PushHook>) -> Client {
+    let events = ServerEvents::alone();
     let info = ConnectionInfo::plain(Transport::Tcp, Protocol::Resp3);
     let multiplexers = streams.into_iter().map(|stream| {
         let raw = RawConnection::new(AnyStream::Other(stream), info.clone(), None);
-        let reporter = EventReporter::new(events.clone(), 0);
+        let reporter = events.reporter(0);
         Multiplexer::start(raw, "test:1".into(), None, pushes.clone(), reporter)
     });
     let multiplexers = multiplexers.collect();
     let endpoint = Endpoint::new(Transport::Tcp, "test", 1);
-    Server::assemble(multiplexers, Arc::new(Connector::once(endpoint, Config::default())), events)
+    Server::assemble(multiplexers, Arc::new(Connector::once(endpoint, Config::default())), events).into()
 }
 
 /// A client without handshake, its peer, and the count of its writes. `room` bytes fit between them each way.
-fn connection(room: usize) -> (Server, DuplexStream, Arc<AtomicUsize>) {
+fn connection(room: usize) -> (Client, DuplexStream, Arc<AtomicUsize>) {
     let (ours, peer) = duplex(room);
     let writes = Arc::new(AtomicUsize::new(0));
     let stream = Counted { stream: ours, writes: writes.clone(), third: None };
@@ -113,7 +114,7 @@ async fn expect(peer: &mut DuplexStream, bytes: &[u8]) {
 }
 
 /// Starts a task that sends a command.
-fn start(client: &Server, args: &[&str]) -> tokio::task::JoinHandle<Result<Value, Error>> {
+fn start(client: &Client, args: &[&str]) -> tokio::task::JoinHandle<Result<Value, Error>> {
     let (client, args) = (client.clone(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
     tokio::spawn(async move { client.command(args).await })
 }

@@ -31,7 +31,7 @@ async fn what_has_no_time_left_is_not_sent() {
     let mut connection = connection.expect("connected");
     let late = || get("late").timeout(Duration::ZERO);
     for outcome in [
-        client.execute(late()).await.map(drop),
+        client.command(late()).await.map(drop),
         client.pipeline().command(late()).command(late()).send().await.map(drop),
         client.pipeline().command(late()).send_each(|_, _| {}).await,
         client.transaction().command(late()).execute().await.map(drop),
@@ -146,11 +146,11 @@ async fn patience_with_an_outage_does_not_count_while_connected() {
     settle().await;
     let waits = start(&client, get("a"));
     settle().await;
-    assert_eq!(client.queued(), [2]);
+    assert_eq!(client.server().queued(), [2]);
     let mut peer = door.admit();
     peer.greet_again().await;
     settle().await;
-    assert_eq!(client.queued(), [1], "the stream is full");
+    assert_eq!(client.server().queued(), [1], "the stream is full");
     sleep(Duration::from_secs(60)).await;
     assert!(!large.is_finished() && !waits.is_finished());
 }

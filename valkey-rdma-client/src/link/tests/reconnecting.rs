@@ -1,6 +1,7 @@
 //! A lost connection, and what waits for the next one.
 
 use super::*;
+use crate::command::Commands;
 use crate::config::STABLE_AFTER;
 
 #[tokio::test(start_paused = true)]
@@ -29,7 +30,7 @@ async fn a_lost_connection_comes_back_and_waiting_commands_go_on() {
     let mut failed = Vec::new();
     let next = loop {
         match events.next().await {
-            Some(ConnectionEvent::ReconnectFailed { attempt, .. }) => failed.push(attempt),
+            Some(ConnectionEvent::ConnectFailed { attempt, .. }) => failed.push(attempt),
             other => break other,
         }
     };
@@ -237,7 +238,7 @@ async fn commands_that_wait_do_not_hurry_attempts_beyond_the_first_wait() {
     settle().await;
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(60) {
-        client.execute(get("a")).await.expect_err("no connection");
+        client.command(get("a")).await.expect_err("no connection");
     }
     assert!(door.tries() <= 2 + 60 * 10, "{} within 60 s", door.tries());
 }
@@ -255,7 +256,7 @@ async fn every_caller_that_waits_learns_of_an_outage() {
     let begin = Instant::now();
     let tasks: Vec<_> = (0..MANY).map(|_| start(&client, get("a"))).collect();
     settle().await;
-    assert_eq!(client.queued(), [MANY]);
+    assert_eq!(client.server().queued(), [MANY]);
     for task in tasks {
         let error = task.await.expect("no panic").expect_err("no connection");
         assert!(error.to_string().contains("connection refused"), "{error}");
@@ -276,15 +277,14 @@ async fn commands_whose_callers_have_gone_away_do_not_pile_up() {
     for _ in 0..100 * SWEEP {
         assert!(client.command(["PING"]).now_or_never().is_none());
         assert!(client.pipeline().command(get("a")).send().now_or_never().is_none());
-        assert!(client.attempt(get("a"), None).now_or_never().is_none());
-        let Ok(mut attempt) = client.begin(get("a"), None) else { panic!("it is open") };
-        attempt.leave(&client);
-        assert!(client.queued()[0] <= 20 * SWEEP);
+        assert!(client.server().send(Commands::One(get("a")), None).now_or_never().is_none());
+        drop(client.server().send(Commands::One(get("a")), None));
+        assert!(client.server().queued()[0] <= 20 * SWEEP);
     }
     // And if no others come.
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     settle().await;
-    assert!(client.queued()[0] <= SWEEP);
+    assert!(client.server().queued()[0] <= SWEEP);
     drop((peer, large));
 }
 
@@ -375,7 +375,7 @@ async fn connections_that_a_server_ends_at_once_do_not_drive_each_other() {
 }
 
 /// A client with several connections, and their peers in order.
-async fn connected(config: &Config, connections: usize) -> (Server, Door, Vec<Peer>) {
+async fn connected(config: &Config, connections: usize) -> (Client, Door, Vec<Peer>) {
     let door = Door::default();
     let mut peers: Vec<_> = (0..connections).map(|_| door.admit()).collect();
     peers.reverse();

@@ -6,7 +6,7 @@ use crate::error::Fate;
 use crate::stats::State;
 
 /// The states of the client's subscribers.
-fn states(client: &Server) -> Vec<State> {
+fn states(client: &Client) -> Vec<State> {
     let connections = client.connections();
     let subscribers = connections.iter().filter(|connection| connection.purpose == Purpose::Subscriber);
     subscribers.map(|connection| connection.state).collect()
@@ -130,7 +130,7 @@ async fn a_change_whose_caller_has_gone_away_is_kept() {
 }
 
 /// A client with this time limit of commands, and a subscriber with these subscriptions.
-async fn holding(limit: Duration, names: &[&str]) -> (Server, Subscriber, Door, Peer, Peer) {
+async fn holding(limit: Duration, names: &[&str]) -> (Client, Subscriber, Door, Peer, Peer) {
     let (client, door, peer) = pair(&Config::default().command_timeout(limit)).await;
     let mut events = door.admit();
     let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 use valkey_rdma_client::cluster::Routing;
 use valkey_rdma_client::pubsub::{Event, SlowConsumer, Subscription};
-use valkey_rdma_client::{ClusterClient, Command, Error, Subscriber};
+use valkey_rdma_client::{Client, Command, Error, Subscriber};
 use valkey_rdma_resp::{Reply, words};
 
 use super::super::{Closed, Session};
@@ -43,7 +43,7 @@ struct Connection {
 }
 
 impl Subscriptions {
-    async fn new(client: &ClusterClient, unread: Unread) -> Result<Self, Error> {
+    async fn new(client: &Client, unread: Unread) -> Result<Self, Error> {
         Ok(Self {
             classic: client.subscriber_with(CAPACITY, SlowConsumer::Drop).await?,
             shard: client.subscriber_with(CAPACITY, SlowConsumer::Drop).await?,

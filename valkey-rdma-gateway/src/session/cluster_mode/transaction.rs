@@ -118,7 +118,7 @@ impl Session {
         let Ok(client) = self.while_open(false, lane.connected()).await? else { return Ok(false) };
         let name = words(command).next().unwrap_or_default();
         let question = Command::from_args([&b"COMMAND"[..], b"INFO", name]).idempotent();
-        let answer = self.while_open(false, client.execute(question)).await?;
+        let answer = self.while_open(false, client.command(question)).await?;
         Ok(answer.is_ok_and(|known| known.as_slice().is_some_and(|all| all.iter().all(Value::is_nil))))
     }
 

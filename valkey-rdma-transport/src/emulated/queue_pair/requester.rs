@@ -8,8 +8,7 @@ use tokio::time::Instant;
 use valkey_rdma_proto::work::{FailureStatus, SendOp, SendRequest, WrId};
 
 use super::responder::Span;
-use super::{QueuePair, QueuePairState};
-use crate::emulated::memory::Memory;
+use super::{Memory, QueuePair, QueuePairState};
 use crate::emulated::{MAX_MESSAGE, RNR_RETRY_FOREVER, earlier, refused};
 use crate::error::TransportError;
 

@@ -6,9 +6,8 @@ use std::ops::Range;
 
 use valkey_rdma_proto::work::{FailureStatus, Outcome, ReceiveRequest, SendOp};
 
-use super::{QueuePair, QueuePairState};
+use super::{Memory, QueuePair, QueuePairState};
 use crate::device::Access;
-use crate::emulated::memory::Memory;
 use crate::emulated::refused;
 use crate::error::TransportError;
 

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
 
-use super::link::SocketLink;
-use super::session::Phase;
+use super::session::{Phase, SocketLink};
 use super::{Socket, driver, failed, socket_path};
 use crate::device::DeviceKind;
-use crate::emulated::address::{loopback_like, next_port};
+use crate::emulated::directory::{loopback_like, next_port};
 use crate::emulated::queue_pair::QueuePair;
 use crate::error::TransportError;
 

@@ -3,17 +3,17 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::Socket;
 use super::frame::{Frame, HEADER};
-use super::link::SocketLink;
-use super::session::{Incoming, OutgoingBytes, Phase, Violation};
+use super::session::{Incoming, OutgoingBytes, Phase, SocketLink, Violation};
 use crate::emulated::queue_pair::{QueuePair, QueuePairState};
+use crate::sync::DeadlineTimer;
 
 /// Starts one end over a connected socket, with its task.
 pub(super) fn start(side: QueuePair, phase: Phase, socket: Box<dyn Socket>) -> SocketLink {
@@ -30,7 +30,7 @@ pub(super) struct Driver {
     socket: Option<Box<dyn Socket>>,
     input: Input,
     output: Output,
-    sleep: Option<Pin<Box<Sleep>>>,
+    timer: DeadlineTimer,
     /// This side leaves: until when it waits for the peer to take its good-bye and to close.
     goodbye_deadline: Option<Instant>,
     /// Nothing is written any more.
@@ -54,7 +54,8 @@ impl From<Violation> for End {
 impl Driver {
     pub(super) fn new(link: SocketLink, socket: Box<dyn Socket>) -> Self {
         let (input, output) = (Input::new(), Output::default());
-        Self { link, socket: Some(socket), input, output, sleep: None, goodbye_deadline: None, shut: false }
+        let timer = DeadlineTimer::default();
+        Self { link, socket: Some(socket), input, output, timer, goodbye_deadline: None, shut: false }
     }
 
     /// Reads and writes until neither goes on.
@@ -139,11 +140,9 @@ impl Future for Driver {
             let Some(deadline) = deadline.into_iter().chain(this.goodbye_deadline).min() else {
                 return Poll::Pending;
             };
-            let sleep = this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-            if sleep.deadline() != deadline {
-                sleep.as_mut().reset(deadline);
+            if !this.timer.poll_deadline(cx, deadline) {
+                return Poll::Pending;
             }
-            ready!(sleep.as_mut().poll(cx));
         }
     }
 }

@@ -6,20 +6,17 @@ use std::path::Path;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
 use socket2::SockRef;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::task::JoinSet;
 
 use super::frame::{Frame, HEADER};
-use super::link::SocketLink;
-use super::session::Phase;
-use super::unix_name::SocketFile;
-use super::{Socket, driver, failed, socket_path, unix_name};
-use crate::emulated::address::{DYNAMIC_PORTS, next_port};
+use super::session::{Phase, SocketLink};
+use super::{Socket, SocketFile, claim, driver, failed, socket_path};
+use crate::emulated::directory::{DYNAMIC_PORTS, next_port};
 use crate::emulated::queue_pair::{QueuePair, Terms};
-use crate::error::TransportError;
+use crate::error::{TransportError, descriptor_limit};
 
 /// A listening socket, and the sockets accepted from it that have not said what they want.
 #[derive(Debug)]
@@ -89,7 +86,7 @@ impl SocketListener {
         let (tries, any) = if addr.port() == 0 { (DYNAMIC_PORTS, true) } else { (1, false) };
         for _ in 0..tries {
             let port = if any { next_port() } else { addr.port() };
-            match unix_name::claim(socket_path(directory, port)) {
+            match claim(socket_path(directory, port)) {
                 Ok((listener, file)) => {
                     let addr = SocketAddr::new(addr.ip(), port);
                     return Ok(Self::new(Listening::Unix(listener), Some(file), addr));
@@ -103,7 +100,7 @@ impl SocketListener {
 
     fn new(listening: Listening, file: Option<SocketFile>, addr: SocketAddr) -> Self {
         // A part of what the process may open, so that strangers who say nothing leave room for those who do.
-        let descriptors = getrlimit(Resource::Nofile).current;
+        let descriptors = descriptor_limit();
         let most_greetings = descriptors
             .and_then(|limit| usize::try_from(limit / 4).ok())
             .map_or(GREETINGS, |part| part.clamp(1, GREETINGS));

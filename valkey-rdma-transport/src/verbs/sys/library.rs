@@ -58,7 +58,7 @@ fn open_named(verbs: &'static str, cm: &'static str) -> Result<Functions, Transp
         let opened = unsafe { libloading::Library::new(library) };
         // Never closed: the functions in the table stay where they are.
         let opened = opened.map(ManuallyDrop::new);
-        opened.map_err(|error| TransportError::Library { library, source: io::Error::other(error) })
+        opened.map_err(|error| TransportError::Library { library, source: io::Error::other(error).into() })
     };
     let [verbs, cm] = [(verbs, open(verbs)?), (cm, open(cm)?)];
     let find = |name: &'static str| {
@@ -68,7 +68,7 @@ fn open_named(verbs: &'static str, cm: &'static str) -> Result<Functions, Transp
         match symbol {
             Ok(symbol) => Ok(*symbol),
             Err(error) => {
-                let source = io::Error::other(error);
+                let source = io::Error::other(error).into();
                 Err(TransportError::LibrarySymbol { library, symbol: name, source })
             }
         }

@@ -1,13 +1,11 @@
-//! What is asked of the operating system itself: descriptors, mappings, limits.
+//! What is asked of the operating system itself: descriptors, mappings, the size of a page.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::ptr::NonNull;
 
-use rustix::process::{Resource, getrlimit};
-
-use super::outcome::{non_null, or_errno};
+use super::{non_null, or_errno};
 
 pub(super) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     // SAFETY: reads flags of a descriptor; no memory involved.
@@ -70,14 +68,4 @@ pub(in crate::verbs) fn wait_readable(
     // SAFETY: `fds` is ours to write, and has as many entries as we say.
     or_errno(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) })?;
     Ok(fds.map(|fd| fd.revents != 0))
-}
-
-/// The soft limit on locked memory in bytes, if there is one.
-pub(in crate::verbs) fn memlock_limit() -> Option<u64> {
-    getrlimit(Resource::Memlock).current
-}
-
-/// The soft limit on open descriptors, if there is one.
-pub(in crate::verbs) fn descriptor_limit() -> Option<u64> {
-    getrlimit(Resource::Nofile).current
 }

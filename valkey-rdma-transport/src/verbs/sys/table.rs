@@ -21,7 +21,7 @@ macro_rules! functions {
                     $($name: {
                         let address = find(stringify!($name))?;
                         // SAFETY: the function of this name, by the contract. That its C declaration has this
-                        // signature is what bindgen read in the header and the test `judge` compares with rdma-sys.
+                        // signature is what bindgen read in the header and the test `compare_bindings` compares with rdma-sys.
                         unsafe { std::mem::transmute::<*const (), unsafe extern "C" fn($($type),*) $(-> $result)?>(address) }
                     },)*
                 })
@@ -34,7 +34,7 @@ macro_rules! functions {
                     $($name: {
                         let address = rdma_sys::$name as *const ();
                         // SAFETY: rdma-sys declares the same C function. Its types have other names and, as the test
-                        // `judge` shows, the same layout.
+                        // `compare_bindings` shows, the same layout.
                         unsafe { std::mem::transmute::<*const (), unsafe extern "C" fn($($type),*) $(-> $result)?>(address) }
                     },)*
                 }

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use redis::cluster::ClusterClient as RedisClient;
 use redis::cluster_async::ClusterConnection;
-use valkey_rdma_client::cluster::ClusterConfig;
-use valkey_rdma_client::{ClusterClient, Config, Error, Fate, Value};
+use valkey_rdma_client::{Client, Config, Error, Fate, Value};
 
 /// A cluster client, ours or redis-rs's.
 pub(crate) enum Target {
-    Ours(ClusterClient),
+    Ours(Client),
     RedisRs(ClusterConnection),
 }
 
@@ -31,9 +30,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 impl Target {
     pub(crate) async fn ours(seeds: &[String]) -> Result<Self, String> {
-        let node = Config::default().command_timeout(DEADLINE);
-        let config = ClusterConfig::default().node(node);
-        let client = ClusterClient::connect_with(seeds.iter().map(String::as_str), &config).await;
+        let config = Config::default().command_timeout(DEADLINE);
+        let client = Client::connect_with(seeds, &config).await;
         client.map(Self::Ours).map_err(|error| format!("our client does not connect: {error:#}"))
     }
 
@@ -48,7 +46,7 @@ impl Target {
     /// What our client knows of its cluster.
     pub(crate) fn status(&self) -> Option<String> {
         match self {
-            Self::Ours(client) => Some(client.status().to_string()),
+            Self::Ours(client) => client.cluster().map(|cluster| cluster.status().to_string()),
             Self::RedisRs(_) => None,
         }
     }

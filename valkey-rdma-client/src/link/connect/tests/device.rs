@@ -45,8 +45,8 @@ async fn the_emulated_device_connects_and_says_so() {
     let endpoint: Endpoint = format!("emulated://{address}?rx_size=100001").parse().expect("a good URL");
     let settings = TransportConfig::default().rx_size(200_000).send_buffer(128 * 1024);
     let config = Config::default().transport(settings);
-    let pinned = |client: &Server| client.connections()[0].stats.map(|stats| stats.pinned_bytes);
-    let client = Server::connect_with(endpoint, &config).await.expect("connected");
+    let pinned = |client: &Client| client.connections()[0].stats.map(|stats| stats.pinned_bytes);
+    let client = Client::connect_with(endpoint, &config).await.expect("connected");
     let both = TransportConfig::default().rx_size(100_001).send_buffer(128 * 1024);
     assert_eq!(
         pinned(&client),
@@ -76,7 +76,7 @@ async fn a_server_that_falls_silent_is_found_dead() {
         let mut listener = listen(&config).await;
         let url = format!("emulated://{}", listener.local_addr());
         let accept = async { log_in(listener.accept().await.expect("a client")).await.expect("used") };
-        let (client, mut stream) = tokio::join!(Server::connect(url.as_str()), accept);
+        let (client, mut stream) = tokio::join!(Client::connect(url.as_str()), accept);
         let client = client.expect("connected");
         let serving = tokio::spawn(async move { tokio::io::copy(&mut stream, &mut tokio::io::sink()).await });
         let silence = Duration::from_secs(19);
@@ -90,7 +90,7 @@ async fn a_server_that_falls_silent_is_found_dead() {
 
 #[tokio::test]
 async fn a_device_that_refuses_says_why() {
-    let nothing = text(&Server::connect("emulated://127.0.0.1:1").await);
+    let nothing = text(&Client::connect("emulated://127.0.0.1:1").await);
     assert!(
         nothing.contains("127.0.0.1:1 over emulated: ") && nothing.contains("nothing listens there"),
         "{nothing}"
@@ -187,7 +187,7 @@ async fn a_server_that_offers_no_next_window_is_given_up() {
     let url = format!("emulated://{}", listener.local_addr());
     let accept = async { log_in(listener.accept().await.expect("a client")).await.expect("used") };
     let config = Config::default().reconnect(None).command_timeout(None);
-    let (client, stream) = tokio::join!(Server::connect_with(url.as_str(), &config), accept);
+    let (client, stream) = tokio::join!(Client::connect_with(url.as_str(), &config), accept);
     let client = client.expect("connected");
     let begin = Instant::now();
     let value = "v".repeat(100_000);
@@ -219,7 +219,7 @@ async fn a_stream_of_the_transport_keeps_its_counters_and_the_configuration_appl
     let client = async {
         let stream = Stream::connect(DeviceKind::Emulated, address, &settings).await.expect("connected");
         let endpoint = Endpoint::new(Transport::Emulated, "h", 6379);
-        Server::from_stream_with(stream, &endpoint, &Config::default().name("mine")).await.expect("logged in")
+        Client::from_stream_with(stream, &endpoint, &Config::default().name("mine")).await.expect("logged in")
     };
     let (_open, client) = tokio::join!(server, client);
     let status = &client.connections()[0];

@@ -35,7 +35,7 @@ async fn commands_that_wait_together_leave_in_one_write() {
 #[tokio::test]
 async fn commands_leave_in_the_order_in_which_they_came() {
     let (client, mut peer, _) = connection(1 << 20);
-    let get = |number: usize| Box::pin(client.execute(Command::new("GET").arg(format!("{number:06}"))));
+    let get = |number: usize| Box::pin(client.command(Command::new("GET").arg(format!("{number:06}"))));
     let mut waiting: Vec<_> = (0..1100).map(get).collect();
     for call in &mut waiting {
         assert!(call.now_or_never().is_none());
@@ -138,7 +138,7 @@ async fn a_future_dropped_before_its_command_left_sends_nothing() {
 #[tokio::test]
 async fn an_empty_pipeline_sends_nothing() {
     let (client, _peer, writes) = connection(1024);
-    assert_eq!(client.pipeline().send().await.expect("nothing to do"), []);
+    assert!(client.pipeline().send().await.expect("nothing to do").is_empty());
     assert_eq!(writes.load(Ordering::Relaxed), 0);
 }
 
@@ -166,7 +166,7 @@ async fn reading_goes_on_while_writing_is_blocked() {
     let (replies, single) = timeout(Duration::from_secs(60), both).await.expect("no deadlock");
     let replies = replies.expect("replies");
     assert_eq!(replies.len(), COMMANDS);
-    assert!(replies.iter().all(|reply| *reply == Ok(bulk(&"x".repeat(100)))));
+    assert!(replies.iter().all(|reply| reply.as_ref().ok() == Some(&bulk(&"x".repeat(100)))));
     assert_eq!(single.expect("a reply"), bulk(&"x".repeat(100)));
 }
 

@@ -54,7 +54,7 @@ fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
 #[tokio::test(start_paused = true)]
 async fn close_is_heard_while_the_driver_is_polled_for_the_first_time() {
     let (stream, _peer) = duplex(1024);
-    let closed: Arc<OnceLock<Server>> = Arc::default();
+    let closed: Arc<OnceLock<Client>> = Arc::default();
     let before_read: Hook<()> = Box::new({
         let closed = closed.clone();
         let mut first = true;
@@ -94,7 +94,7 @@ type Call = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send>>;
 #[tokio::test]
 async fn a_stream_that_panics_may_have_written_the_commands_of_others() {
     let (stream, mut peer) = duplex(1024);
-    let joins: Arc<OnceLock<Server>> = Arc::default();
+    let joins: Arc<OnceLock<Client>> = Arc::default();
     let other: Arc<Mutex<Option<Call>>> = Arc::default();
     let before_write: Hook<Vec<u8>> = Box::new({
         let (joins, other) = (joins.clone(), other.clone());

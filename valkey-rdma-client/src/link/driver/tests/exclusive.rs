@@ -7,14 +7,14 @@ use super::*;
 const PONG: &[u8] = b"+PONG\r\n";
 
 /// A client whose connection has answered one request, of one caller. `room` bytes fit between it and its peer.
-async fn exclusive(room: usize) -> (Server, DuplexStream, Arc<AtomicUsize>) {
+async fn exclusive(room: usize) -> (Client, DuplexStream, Arc<AtomicUsize>) {
     let (client, mut peer, writes) = connection(room);
     exchange(&client, &mut peer).await;
     settle().await;
     (client, peer, writes)
 }
 
-async fn exchange(client: &Server, peer: &mut DuplexStream) {
+async fn exchange(client: &Client, peer: &mut DuplexStream) {
     let ping = start(client, &["PING"]);
     expect(peer, PING).await;
     peer.write_all(PONG).await.expect("open");
@@ -82,7 +82,7 @@ async fn a_second_caller_queues_behind_it_in_order() {
 async fn it_does_not_overtake_what_is_queued_already() {
     let (client, mut peer, writes) = exclusive(1024).await;
     // A deadline this early is for the multiplexer's task to watch, so the command queues.
-    let mut queued = pin!(client.execute(Command::new("PING").timeout(Duration::from_secs(10))));
+    let mut queued = pin!(client.command(Command::new("PING").timeout(Duration::from_secs(10))));
     let mut second = pin!(client.command(["GET", "b"]));
     assert!(!writes_by_itself(queued.as_mut(), &writes));
     assert!(!writes_by_itself(second.as_mut(), &writes));
@@ -151,7 +151,7 @@ async fn a_peer_that_goes_under_it_leaves_its_fate_told() {
 }
 
 /// A client whose next write, by a caller that has the connection for itself, is the third.
-async fn tripping(third: Write<DuplexStream>) -> (Server, DuplexStream, Arc<AtomicUsize>) {
+async fn tripping(third: Write<DuplexStream>) -> (Client, DuplexStream, Arc<AtomicUsize>) {
     let (stream, mut peer) = duplex(1024);
     let writes = Arc::new(AtomicUsize::new(0));
     let client = client(Counted { stream, writes: writes.clone(), third: Some(third) });
@@ -208,7 +208,7 @@ async fn its_deadline_is_kept() {
     let limited = |seconds| Command::new("PING").timeout(Duration::from_secs(seconds));
     // The multiplexer's timer goes off after 30 s, by default. An earlier one is for its task to set.
     for (seconds, alone) in [(60, true), (10, false), (20, true)] {
-        let mut ping = pin!(client.execute(limited(seconds)));
+        let mut ping = pin!(client.command(limited(seconds)));
         assert_eq!(writes_by_itself(ping.as_mut(), &writes), alone, "{seconds} s");
         expect(&mut peer, PING).await;
         peer.write_all(PONG).await.expect("open");
@@ -216,7 +216,7 @@ async fn its_deadline_is_kept() {
         settle().await;
     }
     let begin = Instant::now();
-    let mut unanswered = pin!(client.execute(limited(15)));
+    let mut unanswered = pin!(client.command(limited(15)));
     assert!(writes_by_itself(unanswered.as_mut(), &writes));
     let error = unanswered.await.expect_err("no reply");
     assert!(matches!(error, Error::TimedOut(_)), "{error:?}");

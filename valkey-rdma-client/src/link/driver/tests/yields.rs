@@ -9,8 +9,9 @@ use tokio::task::coop::{consume_budget, has_budget_remaining};
 
 use super::*;
 use crate::command::Commands;
-use crate::link::request::{Replies, ReplySink, Request};
-use crate::link::submit::Pushed;
+use crate::link::queue::Pushed;
+use crate::link::reply_slot::Delivery;
+use crate::link::request::Request;
 use crate::link::task::DriverSlot;
 
 /// Tasks that a worker runs in one turn share tokio's budget. A stream whose budget is used up says that it is not ready, and wakes its
@@ -24,12 +25,10 @@ async fn a_driver_does_not_depend_on_the_budget_that_other_tasks_left() {
     peer.set_nonblocking(true).expect("a socket");
     let info = ConnectionInfo::plain(Transport::Tcp, Protocol::Resp3);
     let raw = RawConnection::new(AnyStream::Tcp(stream), info, None);
-    let events = EventReporter::new(Arc::new(EventHub::new(1)), 0);
+    let events = ServerEvents::alone().reporter(0);
     let state = Arc::new(MultiplexerState::new("test:1".into(), &raw, None, events));
     let queue = Arc::new(SubmitQueue::new());
-    let (reply, _wanted) = oneshot::channel();
-    let sink = ReplySink::Many(reply, Replies::Kept(Vec::new()));
-    let ping = Request::new(Commands::One(Command::new("PING")), sink, None);
+    let (ping, _wanted) = Request::new(Commands::One(Command::new("PING")), Delivery::Together, None);
     assert!(matches!(queue.push(ping), Pushed::Queued));
     let slot = DriverSlot::default();
     let mut drive = pin!(slot.drive(Driver::new(raw, queue, state, None)));

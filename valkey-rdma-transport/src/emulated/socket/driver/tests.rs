@@ -7,9 +7,9 @@ use valkey_rdma_proto::work::{FailureStatus, Outcome, Region, RegionId, SendOp, 
 
 use super::*;
 use crate::device::{Access, CmEvent, DeviceOptions};
+use crate::emulated::device::Link;
 use crate::emulated::device::{Device, named};
-use crate::emulated::fault_plan::Link;
-use crate::emulated::memory::Memory;
+use crate::emulated::queue_pair::Memory;
 use crate::emulated::queue_pair::{QueuePair, Terms};
 use crate::emulated::socket::session::Session;
 

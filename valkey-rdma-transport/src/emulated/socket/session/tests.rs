@@ -6,8 +6,8 @@ use valkey_rdma_proto::work::{FailureStatus, Outcome, Region, RegionId, Slice, W
 
 use super::*;
 use crate::device::{Access, DeviceOptions};
+use crate::emulated::device::Link;
 use crate::emulated::device::{Device, named};
-use crate::emulated::fault_plan::Link;
 use crate::emulated::queue_pair::Terms;
 
 const TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,9 +1,0 @@
-//! Locks whose data stays valid when a thread panics with them.
-
-use std::sync::PoisonError;
-pub(crate) use std::sync::{Mutex, MutexGuard};
-
-/// Locks a mutex that guards data valid after every step, so that a panic elsewhere does not spoil it.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
