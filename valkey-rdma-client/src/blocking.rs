@@ -18,8 +18,9 @@ use valkey_rdma_transport::blocking::Reactor;
 
 use crate::command::IntoCommand;
 use crate::config::Config;
-use crate::endpoint::{Endpoint, IntoEndpoint};
+use crate::endpoint::Endpoint;
 use crate::error::{ConnectCause, ConnectError, Error};
+use crate::into_endpoint::IntoEndpoint;
 
 /// The async [`Client`](crate::Client) with calls that wait for their replies. Clone it into as many threads as you
 /// like: they share a connection, and commands that wait at the same time are sent together.

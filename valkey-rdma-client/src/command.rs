@@ -4,18 +4,17 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+pub(crate) use valkey_rdma_resp::CommandName;
 use valkey_rdma_resp::{ServerError, Value, put_header};
 
 mod class;
 mod encode;
-mod name;
 pub(crate) mod table;
 mod to_arg;
 mod words;
 
 pub use self::class::{CommandClass, RefusedCommand, SubscriptionKind};
 pub(crate) use self::encode::{Commands, EncodeBuffer, EncodedPipeline};
-pub(crate) use self::name::CommandName;
 pub use self::to_arg::ToArg;
 
 /// The reply to one command: a value, or the server's error.

@@ -10,7 +10,6 @@ use valkey_rdma_transport::{Config as TransportConfig, Polling, UrlOptions};
 
 mod cluster;
 mod error;
-mod into_endpoint;
 mod login;
 mod options;
 mod rdma_port;
@@ -19,7 +18,6 @@ mod setters;
 mod url;
 
 pub use self::error::EndpointError;
-pub use self::into_endpoint::IntoEndpoint;
 use self::login::Login;
 pub use self::rdma_port::RdmaPort;
 pub use self::sentinels::Sentinels;

@@ -169,6 +169,7 @@ mod endpoint;
 mod error;
 mod events;
 
+mod into_endpoint;
 mod link;
 mod pipeline;
 pub mod pubsub;
@@ -195,13 +196,14 @@ pub use command::{CommandClass, SubscriptionKind};
 pub use config::{Backoff, Config};
 pub use dedicated::Dedicated;
 pub use dialer::{ByteStream, Dialer};
-pub use endpoint::{Endpoint, EndpointError, IntoEndpoint, RdmaPort, Sentinels, Transport};
+pub use endpoint::{Endpoint, EndpointError, RdmaPort, Sentinels, Transport};
 pub use error::{
     AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, FailedCommand, Fate, LostCause,
     LostConnection, TimedOut,
 };
 pub use events::{ConnectionEvent, ConnectionEvents};
 
+pub use into_endpoint::IntoEndpoint;
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use scan::{ElementScan, Scan};

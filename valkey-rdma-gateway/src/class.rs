@@ -64,13 +64,16 @@ impl Class {
     /// Classifies an encoded command. Of a long one, its first part is enough.
     pub(crate) fn of(command: &[u8]) -> Self {
         let words = words(command);
+        let Some(name) = words.clone().next() else { return Self::Ordinary };
+        // GET, SET, DEL and the like: every special command is longer.
+        if name.len() < 4 {
+            return Self::Ordinary;
+        }
         match CommandClass::of(words.clone()) {
-            CommandClass::Ordinary => of_others(words),
+            CommandClass::Ordinary => of_others(name, words),
             CommandClass::RunsScript => Self::Script,
             CommandClass::Multi => Self::State(State::Multi),
-            CommandClass::EndMulti if words.clone().next().is_some_and(|name| is(name, "EXEC")) => {
-                Self::State(State::Exec)
-            }
+            CommandClass::EndMulti if is(name, "EXEC") => Self::State(State::Exec),
             CommandClass::EndMulti => Self::State(State::Discard),
             CommandClass::Watch => Self::State(State::Watch),
             CommandClass::Unwatch => Self::State(State::Unwatch),
@@ -109,14 +112,13 @@ impl Class {
 }
 
 /// Commands that mean something to the gateway only.
-fn of_others<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Class {
-    match words.next() {
-        Some(name) if name.len() < 4 => Class::Ordinary,
-        Some(name) if is_http(name) => Class::Local(Local::Http),
-        Some(name) if is(name, "INFO") && words.next().is_some_and(|word| is(word, "GATEWAY")) => {
-            Class::Local(Local::GatewayInfo)
-        }
-        _ => Class::Ordinary,
+fn of_others<'a>(name: &[u8], mut words: impl Iterator<Item = &'a [u8]>) -> Class {
+    if is_http(name) {
+        Class::Local(Local::Http)
+    } else if is(name, "INFO") && words.nth(1).is_some_and(|word| is(word, "GATEWAY")) {
+        Class::Local(Local::GatewayInfo)
+    } else {
+        Class::Ordinary
     }
 }
 

@@ -8,9 +8,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::{Client, Deployment};
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::endpoint::{Endpoint, IntoEndpoint};
+use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::events::ServerEvents;
+use crate::into_endpoint::IntoEndpoint;
 use crate::server::Server;
 
 impl From<Server> for Client {

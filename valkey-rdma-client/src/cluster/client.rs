@@ -71,8 +71,8 @@ impl Cluster {
         if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
         }
-        // Nearly all commands have one key. For all others, a boxed future finds the nodes. Its type is not seen from outside: the compiler
-        // follows only so many futures within each other.
+        // Nearly all commands have one key. For all others, a boxed future finds the nodes. Its type is not seen from outside, because the
+        // compiler limits how deep futures may nest.
         match only_key(&command).map(|(key, access)| (slot_of(key), access)) {
             Some((slot, access)) => {
                 if access == Access::Read {

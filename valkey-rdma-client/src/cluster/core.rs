@@ -13,7 +13,6 @@ use tokio::time::sleep;
 use valkey_rdma_resp::Value;
 
 use super::address::{NodeAddress, PortRules};
-use super::counters::ClusterCounters;
 use super::discovery::ask;
 use super::learned::Learned;
 use super::node::{DialSettings, Node};
@@ -31,6 +30,7 @@ use crate::events::EventHub;
 use crate::link::{Deadline, Failed};
 use crate::runtime::Runtime;
 use crate::server::Server;
+use crate::stats::ClusterCounters;
 
 /// A connection to try a command on.
 #[derive(Clone)]

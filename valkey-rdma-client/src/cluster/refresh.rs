@@ -7,10 +7,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::warn;
 
-use super::counters::ClusterCounters;
 use super::discovery::ask;
 use super::topology::Topology;
 use crate::error::Error;
+use crate::stats::ClusterCounters;
 use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// A request to read the map.

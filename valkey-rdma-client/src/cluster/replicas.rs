@@ -26,8 +26,10 @@ pub enum ReadFrom {
     /// primary. Zones are those of CLUSTER SHARDS.
     Zone(String),
     /// A function chooses: see [`custom`](Self::custom).
-    Custom(Arc<dyn Fn(&[ReadCandidate<'_>]) -> usize + Send + Sync>),
+    Custom(Choice),
 }
+
+type Choice = Arc<dyn Fn(&[ReadCandidate<'_>]) -> usize + Send + Sync>;
 
 /// A node that could answer.
 #[derive(Clone, Copy, Debug)]

@@ -13,11 +13,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::warn;
 
-use super::counters::ClusterCounters;
 use super::node::Node;
 use super::refresh::{RefreshRequest, request_refresh};
 use super::topology::Topology;
 use crate::server::Server;
+use crate::stats::ClusterCounters;
 use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// What the task needs. It ends with the last client.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::address::NodeAddress;
 use super::core::Core;
-use super::counters::ClusterCounters;
 use super::node::Node;
 use crate::endpoint::Transport;
+use crate::stats::ClusterCounters;
 use crate::stats::ConnectionStatus;
 use valkey_rdma_transport::sync::lock;
 

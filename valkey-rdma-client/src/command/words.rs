@@ -4,8 +4,7 @@ use std::slice;
 
 use bytes::Bytes;
 
-use super::Command;
-use crate::command::CRLF;
+use super::{CRLF, Command, CommandName};
 
 /// The name and the arguments, in order.
 #[derive(Clone)]
@@ -25,6 +24,11 @@ impl Command {
     /// The number of arguments, name included.
     pub(crate) fn arguments(&self) -> usize {
         self.arguments
+    }
+
+    /// A copy of the name that outlives the command. Kept where the caller's future is: a query allocates no more for it.
+    pub(crate) fn kept_name(&self) -> CommandName {
+        CommandName::new(self.words().next().unwrap_or_default())
     }
 }
 

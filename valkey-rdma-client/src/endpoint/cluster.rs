@@ -1,7 +1,6 @@
 //! The endpoint of a cluster: the nodes to start from, as one [`Endpoint`], from a URL such as `rdma+cluster://n1,n2:6380` or from a list.
 
 use super::{Endpoint, EndpointError};
-use crate::error::Error;
 
 impl Endpoint {
     /// Makes it the endpoint of the cluster that this server and the `others` belong to. A [`Client`](crate::Client) asks them for the nodes
@@ -36,18 +35,14 @@ impl Endpoint {
     }
 
     /// The endpoint of the cluster that these servers belong to.
-    pub(super) fn of_seeds<T: TryInto<Self, Error: Into<Error>>>(
-        seeds: impl IntoIterator<Item = T>,
-    ) -> Result<Self, Error> {
-        let seeds = seeds.into_iter().map(|seed| Ok(seed.try_into().map_err(Into::into)?.seeds()));
-        let seeds: Result<Vec<_>, Error> = seeds.collect();
-        let mut seeds = seeds?.into_iter().flatten();
+    pub(crate) fn of_seeds(seeds: impl IntoIterator<Item = Self>) -> Result<Self, EndpointError> {
+        let mut seeds = seeds.into_iter().flat_map(|seed| seed.seeds());
         let first = seeds.next().ok_or(EndpointError::NoSeeds)?;
         let mut others = Vec::new();
         for seed in seeds {
             if seed.clone().with_address(first.host(), first.port()) != first {
                 let (first, other) = (first.to_string(), seed.to_string());
-                return Err(EndpointError::MixedSeeds { first, other }.into());
+                return Err(EndpointError::MixedSeeds { first, other });
             }
             others.push((seed.host, seed.port));
         }
@@ -58,7 +53,8 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoint::IntoEndpoint;
+    use crate::error::Error;
+    use crate::into_endpoint::IntoEndpoint;
 
     #[test]
     fn a_url_and_a_list_name_the_same_cluster() {

@@ -20,7 +20,7 @@ impl Login {
     }
 
     /// As [`new`](Self::new) has it, from two options of a URL, of which one may be missing.
-    pub(super) fn as_read(self) -> Result<Self, EndpointError> {
+    pub(super) fn settled(self) -> Result<Self, EndpointError> {
         match (self.user, self.password) {
             (Some(_), None) => Err(EndpointError::UserWithoutPassword),
             (user, password) => Ok(Self::new(user.unwrap_or_default(), password.unwrap_or_default())),

@@ -88,7 +88,7 @@ fn parse_behind_sentinels(transport: Transport, rest: &str) -> Result<Endpoint, 
     // The login, database and options stand as in the URL of one server.
     endpoint.read_settings(login, &syntax(&format!("{login}{at}primary/{database}?{query}"))?)?;
     if let Some(sentinels) = &mut endpoint.sentinels {
-        sentinels.login = std::mem::take(&mut sentinels.login).as_read()?;
+        sentinels.login = std::mem::take(&mut sentinels.login).settled()?;
     }
     endpoint.check()?;
     Ok(endpoint)

@@ -1,4 +1,4 @@
-//! [`advice`]: what to do about an error reply.
+//! What to do about an error reply: to a command ([`advice`]), or to the login ([`advice_on_login`]).
 
 use valkey_rdma_resp::{ServerError, ServerErrorKind};
 
@@ -27,6 +27,35 @@ pub(super) fn advice(error: &ServerError) -> &'static str {
             "; pass its words as separate arguments, as in [\"CONFIG\", \"GET\"]"
         }
         _ => "",
+    }
+}
+
+/// What to do about a server that refuses login or setup.
+pub(super) fn advice_on_login(error: &ServerError) -> &'static str {
+    match error.kind() {
+        ServerErrorKind::NoAuth => {
+            "give the password before the host: user:password@, or :password@ for the default user"
+        }
+        ServerErrorKind::WrongPass => "check user and password",
+        ServerErrorKind::NoProto => "it does not speak RESP3: use protocol=resp2",
+        ServerErrorKind::ProtectedMode => {
+            "its protected mode admits local clients only: set a password or protected-mode no there"
+        }
+        ServerErrorKind::MaxClients => "raise maxclients there, or open fewer connections",
+        ServerErrorKind::Loading | ServerErrorKind::MasterDown | ServerErrorKind::Busy => {
+            "it is not ready yet: try again later"
+        }
+        _ if error.message.starts_with("unknown command") => "an old server: use protocol=resp2",
+        // Envoy's words, without a code in front.
+        _ if error.to_string().to_ascii_lowercase().contains("unsupported command") => {
+            "a proxy that does not know it: use protocol=resp2"
+        }
+        _ if error.message.starts_with("Client names") => "give Config::name a name without blanks",
+        _ if error.message.contains("SELECT is not allowed in cluster mode") => {
+            "a cluster has one database: leave the number out of the URL"
+        }
+        _ if error.message.contains("DB index") => "check the database number after the port",
+        _ => "check the server's configuration",
     }
 }
 

@@ -8,6 +8,7 @@ use valkey_rdma_resp::{RespError, ServerError, ServerErrorKind};
 use valkey_rdma_transport::address::AddressError;
 use valkey_rdma_transport::{TransportError, is_out_of_descriptors};
 
+use super::advice::advice_on_login;
 use super::{Chain, LostCause};
 use crate::endpoint::Transport;
 
@@ -226,7 +227,7 @@ impl fmt::Display for ConnectCause {
             Self::OnlyOneStream => {
                 f.write_str("only its program can make another stream; use Client::connect_with_dialer")
             }
-            Self::Rejected(error) => write!(f, "the server said \"{error}\"; {}", hint(error)),
+            Self::Rejected(error) => write!(f, "the server said \"{error}\"; {}", advice_on_login(error)),
             Self::Lost(cause) => {
                 write!(f, "{} during the handshake; {}", Chain(&**cause), handshake_hint(cause))
             }
@@ -264,35 +265,6 @@ fn handshake_hint(cause: &LostCause) -> &'static str {
 }
 
 const MORE_FILES: &str = "raise the limit of open files (ulimit -n), or open fewer connections";
-
-/// What the user can do about a server that refuses login or setup.
-fn hint(error: &ServerError) -> &'static str {
-    match error.kind() {
-        ServerErrorKind::NoAuth => {
-            "give the password before the host: user:password@, or :password@ for the default user"
-        }
-        ServerErrorKind::WrongPass => "check user and password",
-        ServerErrorKind::NoProto => "it does not speak RESP3: use protocol=resp2",
-        ServerErrorKind::ProtectedMode => {
-            "its protected mode admits local clients only: set a password or protected-mode no there"
-        }
-        ServerErrorKind::MaxClients => "raise maxclients there, or open fewer connections",
-        ServerErrorKind::Loading | ServerErrorKind::MasterDown | ServerErrorKind::Busy => {
-            "it is not ready yet: try again later"
-        }
-        _ if error.message.starts_with("unknown command") => "an old server: use protocol=resp2",
-        // Envoy's words, without a code in front.
-        _ if error.to_string().to_ascii_lowercase().contains("unsupported command") => {
-            "a proxy that does not know it: use protocol=resp2"
-        }
-        _ if error.message.starts_with("Client names") => "give Config::name a name without blanks",
-        _ if error.message.contains("SELECT is not allowed in cluster mode") => {
-            "a cluster has one database: leave the number out of the URL"
-        }
-        _ if error.message.contains("DB index") => "check the database number after the port",
-        _ => "check the server's configuration",
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -28,11 +28,12 @@ use tracing::debug;
 
 use super::in_flight::InFlight;
 use super::queue::{Awake, Ending, Sleep, SubmitQueue};
-use super::request::{DeadlineTimer, Request};
+use super::request::Request;
 use super::state::MultiplexerState;
 use super::wake_together::WakeTogether;
 use crate::error::LostCause;
 use crate::link::RawConnection;
+use valkey_rdma_transport::sync::DeadlineTimer;
 
 mod transfer;
 
@@ -147,7 +148,7 @@ impl Driver {
 
     /// Moves bytes both ways until neither way can progress. Ready once the connection is at its end.
     fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<LostCause> {
-        if self.poll_close_deadline(cx).is_ready() {
+        if self.must_close_now(cx) {
             debug!("closed with {} commands unanswered", self.in_flight.commands());
             return Poll::Ready(LostCause::Closed);
         }
@@ -212,7 +213,7 @@ impl Driver {
             cx.waker().wake_by_ref();
         } else if deferred {
             // The callers' wake-ups include this task's.
-            self.yield_timer.poll_within(MAX_YIELD, cx);
+            self.poll_yield_timer(cx);
         } else if !drained {
             self.yield_now(cx);
         }
@@ -227,7 +228,17 @@ impl Driver {
             // Deferred until this worker has nothing else to run. A plain wake-up would make another worker take this task,
             // before the callers that were just woken.
             let _pending = pin!(tokio::task::yield_now()).poll(cx);
-            self.yield_timer.poll_within(MAX_YIELD, cx);
+            self.poll_yield_timer(cx);
+        }
+    }
+
+    /// Lets the yield timer wake the task, [`MAX_YIELD`] from now or before.
+    fn poll_yield_timer(&mut self, cx: &mut Context<'_>) {
+        loop {
+            self.yield_timer.arm(Instant::now() + MAX_YIELD);
+            if self.yield_timer.poll(cx).is_pending() {
+                return;
+            }
         }
     }
 
@@ -249,13 +260,10 @@ impl Driver {
         self.queue.sleep(sleep, cx.waker())
     }
 
-    /// Ready when the deadline of `close` has passed.
-    fn poll_close_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(Some(deadline)) = self.state.closing.get() {
-            self.close_timer.arm(*deadline);
-            return self.close_timer.poll(cx);
-        }
-        Poll::Pending
+    /// True if the deadline of `close` has passed.
+    fn must_close_now(&mut self, cx: &mut Context<'_>) -> bool {
+        let deadline = self.state.closing.get().copied().flatten();
+        deadline.is_some_and(|deadline| self.close_timer.poll_deadline(cx, deadline))
     }
 
     /// Ready once this side has ended the connection.

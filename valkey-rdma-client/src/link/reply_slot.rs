@@ -8,7 +8,7 @@ use valkey_rdma_resp::Value;
 
 use crate::command::{Command, Commands, Reply};
 use crate::error::Error;
-use valkey_rdma_transport::sync::{Mutex, lock};
+use valkey_rdma_transport::sync::{Mutex, keep_waker, lock};
 
 /// The most free slots that a thread keeps.
 const MAX_FREE: usize = 64;
@@ -225,13 +225,6 @@ impl State {
             self.replies.append(replies);
         }
     }
-
-    fn wait(&mut self, cx: &Context<'_>) {
-        match &mut self.caller {
-            Some(caller) => caller.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
-    }
 }
 
 impl ReplyReceiver {
@@ -243,7 +236,7 @@ impl ReplyReceiver {
         let Some(slot) = &self.slot else { panic!("polled after the outcome was taken") };
         let mut state = lock(slot);
         let Some(end) = state.end.take() else {
-            state.wait(cx);
+            keep_waker(&mut state.caller, cx);
             return Poll::Pending;
         };
         let replies = std::mem::take(&mut state.replies);
@@ -266,7 +259,7 @@ impl ReplyReceiver {
         let Some(slot) = &self.slot else { return Poll::Ready(true) };
         let mut state = lock(slot);
         if state.replies.is_empty() && state.end.is_none() {
-            state.wait(cx);
+            keep_waker(&mut state.caller, cx);
             return Poll::Pending;
         }
         std::mem::swap(&mut state.replies, replies);

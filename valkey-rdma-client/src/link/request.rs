@@ -1,16 +1,12 @@
-//! [`Request`]: commands sent together, and where their replies go. [`Deadline`]: until when their caller waits;
-//! [`DeadlineTimer`]: one timer for many of them.
+//! [`Request`]: commands sent together, and where their replies go. [`Deadline`]: until when their caller waits.
 //!
-//! Deadlines of commands on shared connections are enforced in `Multiplexer::send` (there was no time from the beginning), `SubmitQueue::take` (late when a batch is filled), `Driver::expire` (its timer has fired) and `SubmitQueue::wait_offline`
-//! (no connection).
+//! Deadlines of commands on shared connections are enforced in `Multiplexer::send` (there was no time from the beginning),
+//! `SubmitQueue::take` (late when a batch is filled), `Driver::expire` (its timer has fired) and `SubmitQueue::wait_offline` (no
+//! connection).
 
-use std::future::Future;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::task::coop::unconstrained;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
 use super::queue::{Load, Submit};
 use super::reply_slot::{Delivery, ReplyReceiver, ReplySender, channel};
@@ -111,62 +107,5 @@ impl Deadline {
     /// True if the time is up.
     pub(crate) fn has_passed(self) -> bool {
         self.is_at_once() || self.at <= Instant::now()
-    }
-}
-
-/// Wakes a task at the earliest of many deadlines, with one timer.
-#[derive(Default)]
-pub(crate) struct DeadlineTimer {
-    at: Option<Instant>,
-    sleep: Option<Pin<Box<Sleep>>>,
-    /// The task that it wakes, since it was last armed.
-    wakes: Option<Waker>,
-}
-
-impl DeadlineTimer {
-    /// Makes the timer fire at this moment or before.
-    pub(crate) fn arm(&mut self, at: Instant) {
-        if self.fires_by(at) {
-            return;
-        }
-        self.at = Some(at);
-        self.wakes = None;
-        match &mut self.sleep {
-            Some(sleep) => sleep.as_mut().reset(at),
-            None => self.sleep = Some(Box::pin(sleep_until(at))),
-        }
-    }
-
-    /// True if the timer fires at this moment or before.
-    pub(crate) fn fires_by(&self, at: Instant) -> bool {
-        self.at.is_some_and(|earlier| earlier <= at)
-    }
-
-    /// Polls a timer that fires `interval` from now or before, and then again.
-    pub(crate) fn poll_within(&mut self, interval: Duration, cx: &mut Context<'_>) {
-        loop {
-            if self.at.is_none() {
-                self.arm(Instant::now() + interval);
-            }
-            if self.poll(cx).is_pending() {
-                return;
-            }
-        }
-    }
-
-    /// Ready when it fires; then it is disarmed.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let (Some(sleep), Some(_)) = (&mut self.sleep, self.at) else { return Poll::Pending };
-        // Cheaper than another poll.
-        if !sleep.is_elapsed() && self.wakes.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
-            return Poll::Pending;
-        }
-        // Not counted, so that it keeps the waker although the task may have used up its share.
-        if pin!(unconstrained(sleep.as_mut())).poll(cx).is_pending() {
-            self.wakes = Some(cx.waker().clone());
-            return Poll::Pending;
-        }
-        (self.at, self.wakes) = (None, None);
-        Poll::Ready(())
     }
 }

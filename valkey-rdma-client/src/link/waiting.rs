@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::queue::{Sleep, Submit, SubmitQueue};
-use super::request::DeadlineTimer;
 use super::request::Request;
 use crate::error::Error;
+use valkey_rdma_transport::sync::DeadlineTimer;
 
 impl SubmitQueue<Request> {
     /// Requeues requests in front of all others, in the order given.

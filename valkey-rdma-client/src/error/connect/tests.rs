@@ -114,5 +114,5 @@ fn a_lost_connection_says_so_once() {
 #[test]
 fn a_database_of_a_cluster_is_left_out() {
     let refusal = ServerError::from_reply(b"ERR SELECT is not allowed in cluster mode");
-    assert!(hint(&refusal).contains("out of the URL"), "{}", hint(&refusal));
+    assert!(advice_on_login(&refusal).contains("out of the URL"), "{}", advice_on_login(&refusal));
 }

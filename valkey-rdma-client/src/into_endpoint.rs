@@ -1,6 +1,6 @@
 //! [`IntoEndpoint`]: what `connect` takes, and what the compiler says of anything else.
 
-use super::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::error::Error;
 
 /// Where to connect: a URL, an [`Endpoint`], or an array, a slice or a vector of these, which names nodes of a cluster.
@@ -28,14 +28,14 @@ impl<T: TryInto<Endpoint, Error: Into<Error>>> IntoEndpoint for T {
 #[diagnostic::do_not_recommend]
 impl<T: TryInto<Endpoint, Error: Into<Error>>, const N: usize> IntoEndpoint for [T; N] {
     fn into_endpoint(self) -> Result<Endpoint, Error> {
-        Endpoint::of_seeds(self)
+        of_list(self)
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: TryInto<Endpoint, Error: Into<Error>>> IntoEndpoint for Vec<T> {
     fn into_endpoint(self) -> Result<Endpoint, Error> {
-        Endpoint::of_seeds(self)
+        of_list(self)
     }
 }
 
@@ -45,7 +45,7 @@ where
     &'a T: TryInto<Endpoint, Error: Into<Error>>,
 {
     fn into_endpoint(self) -> Result<Endpoint, Error> {
-        Endpoint::of_seeds(self)
+        of_list(self)
     }
 }
 
@@ -57,4 +57,13 @@ where
     fn into_endpoint(self) -> Result<Endpoint, Error> {
         self[..].into_endpoint()
     }
+}
+
+/// The endpoint of the cluster that these servers belong to.
+fn of_list<T: TryInto<Endpoint, Error: Into<Error>>>(
+    servers: impl IntoIterator<Item = T>,
+) -> Result<Endpoint, Error> {
+    let servers: Result<Vec<Endpoint>, Error> =
+        servers.into_iter().map(|server| server.try_into().map_err(Into::into)).collect();
+    Ok(Endpoint::of_seeds(servers?)?)
 }
