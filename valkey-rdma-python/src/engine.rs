@@ -1,5 +1,6 @@
 //! [`Engine`]: what the clients of this module share; it knows nothing of Python.
 
+use std::fmt;
 use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use valkey_rdma_client::{Command, Config, Error, Fate, Fetched, Value};
+use valkey_rdma_client::{Client, Command, Config, Error, Fate, Fetched, Value};
 
 use crate::errors::Failure;
 use crate::lane_sets::LaneSets;

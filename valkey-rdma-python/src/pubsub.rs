@@ -12,7 +12,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
-use valkey_rdma_client::{Error, LostCause, Subscriber as Subscriptions};
 use valkey_rdma_transport::sync::lock;
 
 use crate::arguments;
