@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::*;
+use crate::client::Client;
 use crate::config::Config;
 use crate::error::Fate;
 use crate::link::tests::{Door, Peer, pair};

@@ -5,6 +5,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use super::*;
+use crate::client::Client;
 use crate::config::Config;
 use crate::error::Fate;
 use crate::link::tests::{Door, PING, Peer, pair};
