@@ -42,14 +42,14 @@ mod dedicated;
 /// similar, blocking commands, and MULTI outside a [`pipeline`](Self::pipeline) that also ends it.
 ///
 /// # Lost connections
-/// The client reconnects automatically, with growing waits ([`Config::reconnect`]). What happens to commands in flight
+/// The client reconnects automatically, with growing waits ([`Config::reconnect`](crate::Config::reconnect)). What happens to commands in flight
 /// depends on the command:
 /// - a command that cannot have run, only reads, or is marked [`idempotent`](crate::Command::idempotent) is sent again on the next
-///   connection, up to [`Config::retries`] times; so is a pipeline of such commands. A read may then see what later commands have
+///   connection, up to [`Config::retries`](crate::Config::retries) times; so is a pipeline of such commands. A read may then see what later commands have
 ///   written;
 /// - any other command fails with [`Error::Lost`], and [`Error::fate`] reports that it may have run.
 ///
-/// New commands wait for the next connection, at most for [`Config::offline_timeout`]. Then they fail with the reason
+/// New commands wait for the next connection, at most for [`Config::offline_timeout`](crate::Config::offline_timeout). Then they fail with the reason
 /// why the client is not connected.
 ///
 /// # Connections beside the shared one
@@ -176,7 +176,7 @@ impl Client {
     }
 
     /// True if at least one shared connection is up. Otherwise commands wait for one, at most for
-    /// [`Config::offline_timeout`].
+    /// [`Config::offline_timeout`](crate::Config::offline_timeout).
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.servers().iter().any(Server::is_connected)
@@ -240,7 +240,7 @@ impl Client {
     /// ended, including those of [readers dropped early](crate::ValueReader). Returns at once if already closed, or if the runtime that
     /// connected the client has shut down. Works outside of every runtime too.
     ///
-    /// After [`Config::close_timeout`], connections end even without replies, and commands without a reply fail with
+    /// After [`Config::close_timeout`](crate::Config::close_timeout), connections end even without replies, and commands without a reply fail with
     /// [`Error::Lost`]. If the runtime that connected the client is not running, this returns 1 s later all the same; with a
     /// `close_timeout` of `None`, it then waits until that runtime runs.
     ///

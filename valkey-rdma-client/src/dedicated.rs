@@ -14,7 +14,7 @@ use crate::link::{Answer, Outstanding, RawConnection, Watch, keepalive_limit};
 use crate::server::Server;
 use crate::stats::{ConnectionInfo, Purpose};
 
-/// A connection with one owner: [`Client::dedicated`]. Commands of other tasks do not come in between. Commands have no time limit
+/// A connection with one owner: [`Client::dedicated`](crate::Client::dedicated). Commands of other tasks do not come in between. Commands have no time limit
 /// unless [they set one](Command::timeout).
 ///
 /// It takes commands that have one reply, such as SELECT, WATCH and MULTI. Those that have none, or more than one, are refused
@@ -136,7 +136,7 @@ impl Dedicated {
         self.execute(command.into_command()).await
     }
 
-    /// Sends a command and converts its reply, as [`Client::query`] does.
+    /// Sends a command and converts its reply, as [`Client::query`](crate::Client::query) does.
     ///
     /// # Errors
     /// Same errors as [`command`](Self::command), and [`Error::Unexpected`] if the reply does not convert.

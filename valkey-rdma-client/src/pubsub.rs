@@ -1,7 +1,7 @@
 //! [`Subscriber`]: published messages as a stream.
-//!
-//! A [`Subscriber`] is the program's side. A task keeps the subscriptions of one server, or of one slot of a cluster: it owns the connection
-//! ([`task`]) and the changes that are not confirmed ([`changes`]), and makes the next connection.
+
+// A `Subscriber` is the program's side. A task (`task.rs`) keeps the subscriptions of one server, or of one slot of a cluster: it owns the
+// connection and the changes that are not confirmed (`changes.rs`), and makes the next connection.
 
 use bytes::Bytes;
 use valkey_rdma_resp::ServerError;

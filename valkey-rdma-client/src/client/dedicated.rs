@@ -31,7 +31,7 @@ impl Client {
     /// Sends a blocking command (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK) on a dedicated connection and waits for its reply.
     /// The connection is kept for later calls: see the [rule](Client#connections-beside-the-shared-one).
     ///
-    /// The only time limit is the command's own: an argument, as of BLPOP, or [`Command::timeout`]. The argument loses nothing. A server that is frozen ends the call:
+    /// The only time limit is the command's own: an argument, as of BLPOP, or [`Command::timeout`](crate::Command::timeout). The argument loses nothing. A server that is frozen ends the call:
     /// [`Config::keepalive_timeout`](crate::Config::keepalive_timeout).
     ///
     /// In a cluster, the command goes to the node of its keys, and to their next node if the slot moves while it blocks.
@@ -53,7 +53,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection, which ends the wait on the server too. An element that the server
-    /// had already popped is lost, also after [`Command::timeout`]; use BLMOVE where that matters.
+    /// had already popped is lost, also after [`Command::timeout`](crate::Command::timeout); use BLMOVE where that matters.
     pub async fn blocking_command(&self, command: impl IntoCommand) -> Result<Value, Error> {
         let command = command.into_command();
         match &self.deployment {
