@@ -43,7 +43,8 @@ pub enum ConnectionEvent {
         /// Why.
         cause: Arc<LostCause>,
     },
-    /// An attempt to connect again failed. The next one waits. In a cluster it follows only if a command still needs the node.
+    /// An attempt to connect failed. The next one waits. For one server, it was connected before. A node of a cluster may never have been, and
+    /// the next attempt follows only if a command still needs the node.
     ConnectFailed {
         /// The node of a cluster.
         node: Option<NodeAddress>,
@@ -118,7 +119,7 @@ impl fmt::Display for ConnectionEvent {
             }
             Self::ConnectFailed { node, connection, attempt, error } => {
                 at(f, node)?;
-                write!(f, "connection {connection} not restored at attempt {attempt}: {error:#}")
+                write!(f, "connection {connection}: attempt {attempt} to connect failed: {error:#}")
             }
             Self::Reconnected { connection, info } => write!(f, "connection {connection} restored: {info}"),
             Self::FellBack { node, connection, reason } => {
@@ -330,6 +331,14 @@ mod tests {
 
     use super::*;
     use valkey_rdma_transport::sync::{Mutex, lock};
+
+    #[test]
+    fn a_failed_connect_is_not_called_a_restored_connection() {
+        let (node, error) = (Some(NodeAddress::new("10.0.0.2", 6379)), crate::EndpointError::NoSeeds.into());
+        let event = ConnectionEvent::ConnectFailed { node, connection: 0, attempt: 1, error };
+        let text = event.to_string();
+        assert!(text.starts_with("10.0.0.2:6379: connection 0: attempt 1 to connect failed: "), "{text}");
+    }
 
     fn now(events: &mut ConnectionEvents) -> Option<Option<String>> {
         events.next().now_or_never().map(|event| event.map(|event| event.to_string()))

@@ -168,7 +168,6 @@ mod dialer;
 mod endpoint;
 mod error;
 mod events;
-
 mod into_endpoint;
 mod link;
 mod pipeline;
@@ -202,7 +201,6 @@ pub use error::{
     LostConnection, TimedOut,
 };
 pub use events::{ConnectionEvent, ConnectionEvents};
-
 pub use into_endpoint::IntoEndpoint;
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;

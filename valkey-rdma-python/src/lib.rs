@@ -46,7 +46,6 @@ mod registration;
 mod replaced;
 mod reply;
 mod runtime;
-
 mod traffic;
 mod transfer;
 
