@@ -12,6 +12,7 @@ use std::slice;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+use valkey_rdma_client::Endpoint;
 
 use crate::cluster;
 use crate::error::{GatewayError, shown_url};
@@ -170,11 +171,19 @@ impl RouteConfig {
             (false, _) if self.servers.len() > 1 => {
                 Some("several servers are the nodes of a cluster: cluster = true")
             }
+            (false, _) if self.servers.iter().any(|url| is_of_cluster(url)) => {
+                Some("the URL is that of a cluster: --cluster, or cluster = true of the file")
+            }
             _ => None,
         };
         let contradiction = contradiction.map(|text| GatewayError::Config(text.to_owned()));
         refused.into_iter().chain(wrong).chain(contradiction).collect()
     }
+}
+
+/// True for a URL such as `rdma+cluster://host`. Without `cluster`, one of its nodes would be the server.
+fn is_of_cluster(url: &str) -> bool {
+    url.parse().is_ok_and(|endpoint: Endpoint| endpoint.is_cluster())
 }
 
 impl Config {

@@ -38,6 +38,7 @@ fn mistakes_are_named() {
         (&route("server = []"), "needs the URL of a server"),
         ("[[route]]\nlisten = []\nserver = \"valkey://x\"", "listen = []: it needs an address"),
         (&route("server = [\"valkey://x\", \"valkey://y\"]"), "cluster = true"),
+        (&route("server = \"valkey+cluster://x\""), "the URL is that of a cluster: --cluster, or"),
         (&route("server = [\"valkey://x\", \"rdma://y\"]\ncluster = true"), "the same for all servers"),
         (&route("server = \"valkey://x\"\ncluster = true\nshare = \"never\""), "needs each command's keys"),
         (&route("server = \"valkey://x\"\n[limits]\ncommand_bytes = 1"), "1024 to 16777216"),
