@@ -68,7 +68,7 @@ async fn examine(args: &Args) -> ExitCode {
         let endpoint = match (socket, url.parse().map_err(|error| format!("--url: {error}; see --help"))) {
             (Some(_), _) => with_login(args, server::socket_endpoint()),
             // Not by clap, which would repeat the password.
-            (None, parsed) => parsed.and_then(|endpoint| with_login(args, endpoint)),
+            (None, parsed) => parsed.and_then(one_server).and_then(|endpoint| with_login(args, endpoint)),
         };
         let endpoint = match endpoint {
             Ok(endpoint) => endpoint,
@@ -92,6 +92,14 @@ async fn examine(args: &Args) -> ExitCode {
     let probes = probe::this_machine(&root, args.host.as_deref()).await;
     let report = machine::examine(&root, &probes, Wishes { connections: args.connections });
     show(&report, "machine", &machine::conclusion(&report), args.json)
+}
+
+/// Each server has its own answers: of several, one must be named.
+fn one_server(endpoint: Endpoint) -> Result<Endpoint, String> {
+    match endpoint.is_cluster() || endpoint.sentinels().is_some() {
+        true => Err("--url: give the URL of one server, without +cluster or +sentinel".to_owned()),
+        false => Ok(endpoint),
+    }
 }
 
 /// The server with the login beside the URL, unless the URL has one.

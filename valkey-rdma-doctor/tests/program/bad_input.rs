@@ -36,6 +36,8 @@ fn a_wrong_command_line_is_refused() {
         (&["listen", "127.0.0.1:0", "--gid", "1"], &["--gid"]),
         (&["--mesh", "127.0.0.1:1,127.0.0.1:2", "--wait", "2h"], &["--wait", "1ms to 1h"]),
         (&["--url", "http://h"], &["http", "rdma"]),
+        (&["--url", "rdma+cluster://h,i"], &["one server"]),
+        (&["--url", "valkey+sentinel://h/service"], &["one server"]),
         (&["--url", "rdma://u:secret@h:1/?x=1"], &["--url"]),
         (&["--mesh", "127.0.0.1:1"], &["at least two"]),
         (&["--mesh", "127.0.0.1:1,127.0.0.1:1"], &["127.0.0.1:1 is in the list twice"]),

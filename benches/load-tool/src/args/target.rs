@@ -27,6 +27,11 @@ impl Args {
             }
             None => self.endpoint(),
         };
+        if endpoint.is_cluster() {
+            return Err(Instead::Refuse(
+                "--url: give one node of the cluster, without +cluster, and --cluster".to_owned(),
+            ));
+        }
         if endpoint.rdma_port() != RdmaPort::Same && !self.cluster {
             return Err(Instead::Refuse(
                 "--url: rdma_port is for --cluster: give the server's RDMA port in the URL".to_owned(),

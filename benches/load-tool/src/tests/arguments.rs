@@ -375,6 +375,8 @@ fn a_url_that_leaves_open_what_is_measured_is_refused() {
         ("-u rdma://a?fallback=tcp", "measure valkey:// apart"),
         ("-u rdma://a?fallback=tcp --tasks-per-connection 5", "measure valkey:// apart"),
         ("-u rdma+sentinel://a/primary", "the URL of the server"),
+        ("-u rdma+cluster://a,b", "without +cluster, and --cluster"),
+        ("-u rdma+cluster://a --cluster", "without +cluster, and --cluster"),
         ("-u rdma://a?rdma_port=%2B1", "rdma_port is for --cluster"),
     ] {
         let refused = parse(line).unwrap().target();
