@@ -236,8 +236,8 @@ impl Client {
     }
 
     /// Closes all connections of all clones, after the replies to every command sent so far. New commands, dedicated
-    /// connections and subscribers are refused from now on; existing ones stay open. Returns when all connections have
-    /// ended, including those of [readers dropped early](crate::ValueReader). Returns at once if already closed, or if the runtime that
+    /// connections and subscribers are refused from now on; existing ones stay open, but the subscribers of a cluster end. Returns when all
+    /// connections have ended, including those of [readers dropped early](crate::ValueReader). Returns at once if already closed, or if the runtime that
     /// connected the client has shut down. Works outside of every runtime too.
     ///
     /// After [`Config::close_timeout`](crate::Config::close_timeout), connections end even without replies, and commands without a reply fail with

@@ -20,6 +20,8 @@ use crate::error::{ClusterError, Error, TimedOut};
 const ASKED_AT_ONCE: usize = 3;
 /// How long the others may take once one has answered.
 const OTHER_ANSWERS: Duration = Duration::from_millis(100);
+/// An attempt to connect has the same limit as an answer. Its own error, which comes a moment later, says what to do.
+const CONNECT_SAYS_WHY: Duration = Duration::from_millis(100);
 
 /// What a node says of its cluster.
 #[derive(Clone, Debug)]
@@ -41,7 +43,7 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
         for node in asked {
             let node = node.clone();
             answers.spawn(async move {
-                let answer = timeout(limit, ask_one(&node, zones)).await;
+                let answer = timeout(limit.saturating_add(CONNECT_SAYS_WHY), ask_one(&node, zones)).await;
                 answer.unwrap_or_else(|_| {
                     Err(TimedOut { peer: node.name().clone(), limit, may_have_run: false }.into())
                 })

@@ -475,3 +475,16 @@ async fn nodes_that_were_lost_together_come_back_together() {
         waiting.await.expect("no panic").expect("the node is back");
     }
 }
+
+#[tokio::test]
+async fn a_first_node_that_does_not_answer_is_told_of_as_a_single_server_is() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("bound");
+    for scheme in ["emulated", "valkey"] {
+        let url = |cluster: &str| format!("{scheme}{cluster}://{address}?timeout=300ms");
+        let single = Client::connect(url("")).await.expect_err("the port is silent");
+        let cluster = Client::connect(url("+cluster")).await.expect_err("the port is silent");
+        assert!(matches!(cluster, Error::Connect(_)), "{cluster:?}");
+        assert_eq!(cluster.to_string(), single.to_string());
+    }
+}
