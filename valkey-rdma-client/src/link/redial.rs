@@ -49,6 +49,8 @@ pub(crate) struct Redialer {
     server_is_back: watch::Receiver<()>,
     /// Attempts that failed since the last connection, and short-lived connections before it.
     failures: u32,
+    /// As `failures`, before the last connection was made.
+    failures_before: u32,
     /// Connections in a row that were short-lived.
     short_lived: u32,
     /// When the connection was made, if there is one.
@@ -69,6 +71,7 @@ impl Redialer {
             longest: config.patience().map(|patience| backoff.step(patience)),
             server_is_back,
             failures: 0,
+            failures_before: 0,
             short_lived: 0,
             born: None,
             not_before: None,
@@ -170,7 +173,7 @@ impl Redialer {
     pub(crate) fn connected(&mut self) {
         self.born = Some(Instant::now());
         self.not_before = None;
-        self.failures = self.short_lived;
+        self.failures_before = std::mem::replace(&mut self.failures, self.short_lived);
     }
 
     /// The attempt has failed.
@@ -201,6 +204,15 @@ impl Redialer {
         self.lost();
         if self.short_lived == 0 {
             self.not_before = None;
+        }
+    }
+
+    /// The server sent the subscriptions elsewhere: the attempt goes on there.
+    pub(crate) fn redirected(&mut self) {
+        if self.born.take().is_some_and(|born| born.elapsed() > STABLE_AFTER) {
+            (self.failures, self.short_lived) = (0, 0);
+        } else {
+            self.failures = self.failures_before;
         }
     }
 
@@ -351,6 +363,24 @@ mod tests {
         redialer.connected();
         redialer.moved();
         assert!(redialer.not_before().is_some());
+    }
+
+    /// As when two nodes of a cluster name each other.
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_only_redirect_do_not_shorten_the_waits() {
+        let (mut redialer, _back) = redialer(Backoff::default());
+        for failures in 1..10 {
+            for _ in 0..3 {
+                redialer.connected();
+                redialer.redirected();
+            }
+            redialer.failed();
+            assert_eq!(redialer.failures, failures);
+        }
+        redialer.connected();
+        tokio::time::advance(Duration::from_secs(5)).await;
+        redialer.redirected();
+        assert_eq!((redialer.failures, redialer.not_before()), (0, None));
     }
 
     #[tokio::test(start_paused = true)]

@@ -201,7 +201,7 @@ impl Task {
                 Left::Lost(_) => redialer.lost(),
                 Left::Moved => redialer.moved(),
                 // The connection was of no use: the attempt goes on with another server.
-                Left::Redirected(_) => {}
+                Left::Redirected(_) => redialer.redirected(),
             }
             self.disconnected(connection.raw, &cause, S::IS_SLOT);
             source.left(left);
