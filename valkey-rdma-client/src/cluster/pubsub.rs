@@ -180,7 +180,7 @@ impl Source for Slot<'_> {
     }
 
     fn settled(&mut self) {
-        self.call = None;
+        (self.call, self.failure) = (None, None);
         self.is_redirected = false;
     }
 }

@@ -53,7 +53,7 @@ pub(crate) trait Source: Send {
     /// The connection was left.
     fn left(&mut self, _why: Left) {}
 
-    /// The server has confirmed all subscriptions.
+    /// The server has confirmed all subscriptions, or there are none any more: what is known of redirections is of no use.
     fn settled(&mut self) {}
 }
 
@@ -170,6 +170,7 @@ impl Task {
                 None => match self.connect(&mut source, redialer.as_mut()?).await {
                     Ok(raw) => self.restore(Connection::new(raw, &source), S::IS_SLOT),
                     Err(Stop::Idle) => {
+                        source.settled();
                         self.rest().await?;
                         redialer = source.redialer();
                         continue;
@@ -369,8 +370,7 @@ impl Task {
         }
     }
 
-    /// Subscribes again on a new connection.
-    /// A connection of a slot may restore nothing, if it is the first.
+    /// Subscribes again on a new connection. The first connection of a slot may restore nothing.
     fn restore(&mut self, mut connection: Connection, is_slot: bool) -> Connection {
         let restores = self.changes.restore(&mut connection.raw, is_slot);
         let info = &connection.raw.info;

@@ -1,5 +1,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -267,6 +268,8 @@ async fn the_end_of_another_subscription_is_no_confirmation() {
 struct Slot {
     connector: Arc<Connector>,
     moves: watch::Receiver<()>,
+    /// How often it was to forget redirections.
+    settled: Arc<AtomicUsize>,
 }
 
 impl Source for Slot {
@@ -289,6 +292,36 @@ impl Source for Slot {
         moves.mark_unchanged();
         Box::pin(async move { moves.changed().await.expect("the test goes on") })
     }
+
+    fn settled(&mut self) {
+        self.settled.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What is known of redirections ends with the last subscription: the next one, perhaps hours later, begins anew.
+#[tokio::test(start_paused = true)]
+async fn a_slot_whose_only_subscription_is_refused_forgets_its_redirections() {
+    let (client, door, _peer) = pair(&Config::default()).await;
+    let (shared, events) = Shared::new("test".into(), 10, SlowConsumer::Drop);
+    let status = Status::new("test".into(), Box::new(|| None));
+    let (handle, task) = Task::new(Some(1), &shared, status, None).expect("not the end");
+    let (moves, settled) = (watch::Sender::default(), Arc::<AtomicUsize>::default());
+    let connector = client.server().connector().clone();
+    let source = Slot { connector, moves: moves.subscribe(), settled: settled.clone() };
+    tokio::spawn(task.run(source, None));
+    let subscriber = Subscriber::new(shared, events, handle, None, None);
+    settle().await;
+    let before = settled.load(Ordering::Relaxed);
+    let mut peer = door.admit();
+    let refuse = async {
+        peer.greet().await;
+        peer.expect(&subscribe(&["a"])).await;
+        peer.say(b"-NOPERM no permissions to access a channel\r\n").await;
+    };
+    let (outcome, ()) = tokio::join!(subscriber.subscribe(Subscription::Channel, ["a"]), refuse);
+    outcome.expect_err("refused");
+    settle().await;
+    assert_eq!(settled.load(Ordering::Relaxed), before + 1);
 }
 
 /// It is frozen, and its slot has gone to a replica.
@@ -299,7 +332,8 @@ async fn a_node_that_does_not_confirm_is_left_when_its_slot_moves() {
     let status = Status::new("test".into(), Box::new(|| None));
     let (handle, task) = Task::new(Some(1), &shared, status, None).expect("not the end");
     let moves = watch::Sender::default();
-    let source = Slot { connector: client.server().connector().clone(), moves: moves.subscribe() };
+    let connector = client.server().connector().clone();
+    let source = Slot { connector, moves: moves.subscribe(), settled: Arc::default() };
     tokio::spawn(task.run(source, None));
     let mut subscriber = Subscriber::new(shared, events, handle, None, None);
     let mut peer = door.admit();
