@@ -32,7 +32,7 @@ pub enum SlowConsumer {
     #[default]
     Drop,
     /// The subscriber ends with [`LostCause::SlowConsumer`](crate::LostCause::SlowConsumer), and its connections are closed: as servers end
-    /// clients that do not read. In a cluster too, one full queue ends all of it.
+    /// clients that do not read. What found room in the queue can still be read before that. In a cluster too, one full queue ends all of it.
     Disconnect,
 }
 

@@ -203,7 +203,7 @@ impl Member {
             .offline_timeout(self.core.limits().offline());
         let connected = Client::connect_with(&seeds, &config).await;
         let client = connected.map_err(|error| open_error(&error))?;
-        info!(key = %self.key, cluster = ?client, "connected to a cluster");
+        info!(key = %self.key, nodes = nodes(&client).len(), "connected to a cluster");
         tokio::spawn(count(client.events(), self.metrics.clone()));
         let current = lock(&self.seeds);
         // There may be another password by now, with which the client has to reconnect later.

@@ -34,6 +34,14 @@ def test_one_url_is_enough(cluster_urls, key):
             assert client.command("EXISTS", key) == 0
 
 
+def test_a_url_says_that_its_servers_are_a_cluster(cluster_urls, key):
+    scheme, hosts = cluster_urls[0].split("://")
+    with Client(f"{scheme}+cluster://{hosts}") as client:
+        assert client.command("EXISTS", key) == 0
+        assert len(client.info()["nodes"]) >= 3
+        assert "of " in repr(client) and "nodes" in repr(client)
+
+
 def test_commands_with_keys_of_several_nodes_are_split(cluster, keys):
     assert cluster.command("MSET", *(word for key in keys for word in (key, key))) == b"OK"
     assert cluster.command("MGET", *keys) == [key.encode() for key in keys]

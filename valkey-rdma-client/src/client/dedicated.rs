@@ -20,8 +20,12 @@ impl Client {
     /// As for [`connect`](Self::connect).
     pub async fn dedicated(&self) -> Result<Dedicated, Error> {
         let Deployment::Server(server) = &self.deployment else {
-            let reason = "it has one node; name that with Cluster::dedicated";
-            return Err(ClusterError::NoRoute { command: "a dedicated connection".to_owned(), reason }.into());
+            let reason = "such a connection has one node; name it with Cluster::dedicated";
+            return Err(ClusterError::NoRoute {
+                command: "a request for a dedicated connection".to_owned(),
+                reason,
+            }
+            .into());
         };
         let mut connection = server.checkout().await?;
         connection.set_reusable(false);

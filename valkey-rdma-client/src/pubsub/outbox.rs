@@ -20,7 +20,14 @@ impl Outbox {
 
     /// Adds an event that says the same when it comes later. A repeated one replaces the earlier, so they stay few.
     pub(super) fn report(&mut self, event: Event) {
-        self.waiting.retain(|waiting| *waiting != event);
+        for waiting in std::mem::take(&mut self.waiting) {
+            match (self.waiting.back_mut(), waiting) {
+                // What stood between them has moved.
+                (Some(Event::Missed(before)), Event::Missed(count)) => *before += count,
+                (_, waiting) if waiting != event => self.waiting.push_back(waiting),
+                _ => {}
+            }
+        }
         self.waiting.push_back(event);
     }
 
@@ -54,5 +61,24 @@ impl Outbox {
             }
         }
         self.events.closed().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_never_reads_keeps_as_many_events_however_often_the_connection_is_lost() {
+        let (sender, mut events) = mpsc::channel(8);
+        let mut outbox = Outbox::new(sender);
+        for _ in 0..1000 {
+            outbox.miss();
+            outbox.report(Event::Reconnected);
+            outbox.miss();
+        }
+        assert_eq!(outbox.waiting, [Event::Missed(1999), Event::Reconnected, Event::Missed(1)]);
+        outbox.send_now(Event::Missed(7)).expect("room");
+        assert_eq!(events.try_recv().expect("the first"), Event::Missed(1999));
     }
 }
