@@ -3,6 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use valkey_rdma_resp::Protocol;
+use valkey_rdma_transport::Polling;
+
 use super::*;
 
 /// Text with characters that mean something in URLs, and others; perhaps empty.

@@ -1,5 +1,8 @@
 use std::time::Duration;
 
+use valkey_rdma_resp::Protocol;
+use valkey_rdma_transport::Polling;
+
 use super::*;
 
 fn parse(url: &str) -> Result<Endpoint, EndpointError> {
@@ -157,7 +160,7 @@ fn schemes_are_read_in_upper_case_too() {
 
 #[test]
 fn the_table_in_the_documentation_has_every_option() {
-    let documented: Vec<&str> = include_str!("../endpoint.rs")
+    let documented: Vec<&str> = include_str!("settings.rs")
         .lines()
         .filter_map(|line| line.strip_prefix("/// | `")?.split_once("=` |").map(|(name, _)| name))
         .collect();
