@@ -48,7 +48,7 @@ pub enum ConnectionEvent {
     ConnectFailed {
         /// The node of a cluster.
         node: Option<NodeAddress>,
-        /// Which connection.
+        /// Which connection. For a node of a cluster always 0: an attempt makes all of its connections.
         connection: usize,
         /// Which attempt since the last connection, from 1.
         attempt: u32,

@@ -67,10 +67,7 @@ impl Server {
         sent.map(|outcome| Ok(outcome.last()?)).right_future()
     }
 
-    /// Closes all connections of all clones, after the replies to every command sent so far. New commands, dedicated
-    /// connections and subscribers are refused from now on; existing ones stay open. Returns when all connections have
-    /// ended, including those of [readers dropped early](crate::ValueReader). Returns at once if already closed, or if the runtime that
-    /// connected the client has shut down. Works outside of every runtime too.
+    /// Closes all connections of all clones, as [`Client::close`](crate::Client::close) documents.
     pub(crate) async fn close(&self) {
         self.inner.pool.close();
         // A call that waits for the server finds out.
