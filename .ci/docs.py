@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks what the README and docs/ promise.
 
-usage: .ci/docs.py             rules below, quoted texts, counters, names, paths
+usage: .ci/docs.py             rules below, quoted texts, counters, names, paths, lengths
        .ci/docs.py run DIR     also runs the `console` blocks, with the programs of DIR (target/debug)
 
 Every block names its language. A comment line directly before it says how it is checked:
@@ -26,6 +26,9 @@ import sys
 import tempfile
 import time
 
+README_LINES = 120
+CELL = 200  # characters that a reader sees in a cell of a table: longer ones are not read
+CONTRIBUTORS = re.compile(r"spec/|CHANGELOG|ARCHITECTURE|CONTRIBUTING|RELEASING|SECURITY|\.github/")
 LIMIT = 60  # seconds that a command, or the output of one that goes on, may take
 PORT = re.compile(r"\b(6379|638\d|700\d|9121)\b")
 COMMENT = re.compile(r"<!-- (not run|run as|given): (.*?) -->|<!-- (run by|exit) (.*?) -->", re.S)
@@ -100,7 +103,7 @@ def rules(block):
 
 def sources():
     """The sources' texts: literals that continue on the next line are joined."""
-    listed = subprocess.check_output(["git", "ls-files", "valkey-rdma-*/src/*.rs", "benches/load-tool/src/*.rs"], text=True)
+    listed = subprocess.check_output(["git", "ls-files", "valkey-rdma-*/src/*.rs"], text=True)
     texts = (pathlib.Path(name).read_text() for name in listed.split())
     return "\n".join(re.sub(r"\\\n\s*", "", text).replace('\\"', '"') for text in texts)
 
@@ -134,10 +137,10 @@ def missing_counters():
             if not fields:
                 yield f".ci/docs.py: {source} has no counters in {struct} any more"
             yield from (f"{page}: no {struct}.{field}" for field in fields if f"`{field}`" not in text)
-    counters, latencies = pathlib.Path("valkey-rdma-gateway/src/metrics.rs").read_text().split("const LATENCIES")
-    name = re.compile(r'^\s+\("([a-z_]+)", "|^\s+"([a-z_]+)",$', re.M)
+    counters, latencies = pathlib.Path("valkey-rdma-gateway/src/observe/metrics.rs").read_text().split("const LATENCIES")
+    name = re.compile(r'^\s+\("([a-z_]+)", "|^    \w+: "([a-z_]+)", "', re.M)
     metrics = [(one or other) + end for text, end in ((counters, "_total"), (latencies, "_seconds")) for one, other in name.findall(text)]
-    plain = re.findall(r'metric\("([a-z_]+)"', pathlib.Path("valkey-rdma-gateway/src/info.rs").read_text())
+    plain = re.findall(r'metric\("([a-z_]+)"', pathlib.Path("valkey-rdma-gateway/src/observe/prometheus.rs").read_text())
     names = metrics + plain
     if len(names) < 21:
         yield f".ci/docs.py: only {len(names)} metrics of the gateway found"
@@ -159,6 +162,20 @@ def broken_diagrams():
     for page in map(pathlib.Path, listed):
         for diagram in re.findall(r"^```mermaid\n(.*?)^```", page.read_text(), re.S | re.M):
             yield from (f"{page}: Mermaid does not take: {line.strip()}" for line in diagram.splitlines() if re.search("[;#]", line))
+
+
+def too_long():
+    """The README, if it has more lines than a reader looks through, and cells of tables, in all pages but those for contributors."""
+    readme = pathlib.Path("README.md").read_text().count("\n")
+    if readme > README_LINES:
+        yield f"README.md: {readme} lines, more than {README_LINES}"
+    listed = subprocess.check_output(["git", "ls-files", "*.md"], text=True).split()
+    for page in (pathlib.Path(name) for name in listed if not CONTRIBUTORS.match(name)):
+        if page.is_symlink():
+            continue
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            cells = re.split(r"(?<!\\)\|", re.sub(r"\]\([^)]*\)", "]", line)) if line.startswith("|") else []
+            yield from (f"{page}:{number}: a cell of {len(cell.strip())} characters" for cell in cells if len(cell.strip()) > CELL)
 
 
 def missing_functions():
@@ -206,6 +223,8 @@ class Session:
         self.folder = tempfile.TemporaryDirectory()
         self.path = f"{pathlib.Path(programs).resolve()}:/usr/local/bin:/usr/bin:/bin"
         self.ports, self.running = {}, []
+        # Bound until the end, so that no other page or program takes a port before its server starts.
+        self.reserved = contextlib.ExitStack()
 
     def port(self, shown):
         # A cluster listens on ports in a row: 7000 to 7009 stay one.
@@ -215,9 +234,11 @@ class Session:
                 first = 0
                 for number, name in enumerate(row):
                     free = all_free.enter_context(socket.socket())
+                    free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     free.bind(("127.0.0.1", first and first + number))
                     first = first or free.getsockname()[1]
                 self.ports |= {name: str(first + number) for number, name in enumerate(row)}
+                self.reserved.push(all_free.pop_all())
         return self.ports[shown]
 
     def real(self, text):
@@ -260,6 +281,7 @@ class Session:
                 process.send_signal(signal.SIGTERM)
         for process in self.running:
             process.wait()
+        self.reserved.close()
         self.folder.cleanup()
 
 
@@ -296,7 +318,8 @@ def main():
     every = {page: blocks(page) for page in pages()}
     for page in every:
         wrong += [f"{block.where}: {reason}" for block in every[page] if (reason := rules(block))]
-    wrong += [*missing_texts(), *missing_counters(), *missing_bugs(), *missing_names(), *missing_functions(), *missing_paths(), *broken_diagrams()]
+    wrong += [*missing_texts(), *missing_counters(), *missing_bugs(), *missing_names(), *missing_functions(), *missing_paths()]
+    wrong += [*broken_diagrams(), *too_long()]
     if sys.argv[1:2] == ["run"]:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             for count, reasons in pool.map(lambda page: run_page(every[page], sys.argv[2]), every):

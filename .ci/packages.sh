@@ -2,13 +2,13 @@
 # What users of the registry get: each crate that may be published, from its package and nothing else of this project.
 #
 # Each has its licences inside, and the registry would accept it. It compiles with its default features, and with nothing that
-# another crate asks for, and so do all tests that are in the packages. Its documentation builds as on docs.rs. What is left out of
-# the packages is in `exclude` of the crates' manifests, with the reason.
+# another crate asks for. What is left out of the packages is in `exclude` of the crates' manifests, with the reason.
 #
-# Of these tests, only those run that look at their package, or start its programs: a file that is missing there, or a program that is
-# built without a repository, differs from what `./dev test` has tested. The others are the same code with the same features.
+# With --all, all tests that are in the packages compile too, and the documentation builds as on docs.rs. Of these tests, only those run
+# that look at their package, or start its programs: a file that is missing there, or a program that is built without a repository,
+# differs from what `./dev test` has tested. The others are the same code with the same features.
 #
-# usage: .ci/packages.sh      shares the target folder with other builds
+# usage: .ci/packages.sh [--all]      shares the target folder with other builds
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -97,6 +97,9 @@ cargo package --quiet --no-verify "${crates[@]/#/--package=}"
 unpack
 for crate in "${crates[@]}"; do
     packaged check --package "$crate" || status=1
+done
+[ "${1:-}" = --all ] || exit $status
+for crate in "${crates[@]}"; do
     packaged check --tests --package "$crate" || status=1
 done
 features=$(features_on_docs_rs)

@@ -15,7 +15,7 @@ TOP = pathlib.Path(__file__).resolve().parent.parent
 BUDGETS = TOP / ".ci/sizes.txt"
 OTHERS = [".ci", "tests/lab", "release", "benches"]
 SOURCES = {".rs", ".py", ".pyi", ".sh", ".c", ".h", ".go", ".rb", ".js", ".java", ".php"}
-GENERATED = {"generated.rs", "bindings.rs"}
+GENERATED = {"generated.rs", "bindings.rs", "_native.pyi"}
 HEAD = """# The budget of each room in lines: of the program, and with tests. `.ci/sizes.py` checks it.
 # To raise one: change the line here, and give the reason in the commit.
 """
@@ -78,4 +78,5 @@ def main():
     return 1 if wrong else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

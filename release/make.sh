@@ -73,7 +73,7 @@ wheel() {
     local env=${CARGO_TARGET_DIR:-$top/target}/python
     [ -x "$env/bin/pip" ] || python3 -m venv "$env"
     "$env/bin/pip" install --quiet 'maturin>=1.9,<2'
-    PATH=$env/bin:$PATH CARGO_TARGET_DIR=$target maturin build --quiet --release --locked \
+    PATH=$env/bin:$PATH CARGO_TARGET_DIR=$target maturin build --quiet --release --locked --strip \
         --manifest-path valkey-rdma-python/Cargo.toml --interpreter "$env/bin/python" --out "$out"
 }
 

@@ -47,7 +47,7 @@ done
 
 # The pages for operators are there, and what they link to.
 manual=/usr/share/doc/valkey-rdma-tools
-for page in valkey-rdma-gateway/README.md docs/operations.md docs/monitoring.md docs/troubleshooting.md; do
+for page in valkey-rdma-gateway/README.md docs/gateway.md docs/operations.md docs/monitoring.md docs/troubleshooting.md; do
     grep -o '](\.*[a-z][^:)#]*' "$manual/$page" | cut -c3- | sort -u | while read -r link; do
         # On the web.
         case $link in https | */.github/*) continue ;; esac

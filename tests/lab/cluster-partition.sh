@@ -46,19 +46,6 @@ shift $(($# < 3 ? $# : 3))
 VALKEY_RDMA_LAB_DIR=$(readlink -f "$lab")
 export VALKEY_RDMA_LAB_DIR
 
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
 # The far node's machine ends with it, or then.
-export VALKEY_RDMA_LAB_TIMEOUT=${VALKEY_RDMA_LAB_TIMEOUT:-1800}
-failed=0
-VALKEY_RDMA_LAB_MEMORY=1024 VALKEY_RDMA_LAB_CABLE=1:$folder/cable "$here/vm.sh" "$lab" "$0" far "$programs" "$line" \
-    >"$folder/far" 2>&1 &
-far=$!
-until [ -S "$folder/cable" ]; do
-    kill -0 "$far" 2>/dev/null || break
-    sleep 0.1
-done
-VALKEY_RDMA_LAB_MEMORY=3072 VALKEY_RDMA_LAB_CABLE=2:$folder/cable "$here/vm.sh" "$lab" "$0" near "$programs" "$line" "$@" || failed=1
-wait "$far" || failed=1
-[ "$failed" -eq 0 ] || cat "$folder/far"
-exit $failed
+export VALKEY_RDMA_LAB_TIMEOUT=${VALKEY_RDMA_LAB_TIMEOUT:-1800} VALKEY_RDMA_LAB_CABLE_MEMORY=1024,3072
+"$here/cable.sh" "$lab" "$0 far $programs $line" "$0 near $programs $line ${*@Q}"

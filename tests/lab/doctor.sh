@@ -335,16 +335,5 @@ VALKEY_RDMA_LAB_DIR=$(readlink -f "$lab")
 export VALKEY_RDMA_LAB_DIR
 [ "${3:-}" = two ] || "$here/vm.sh" "$lab" "$here/doctor.sh" alone "$doctor" || failed=1
 
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-export VALKEY_RDMA_LAB_MEMORY=${VALKEY_RDMA_LAB_CABLE_MEMORY:-1024}
-VALKEY_RDMA_LAB_CABLE=1:$folder/cable "$here/vm.sh" "$lab" "$here/doctor.sh" far "$doctor" >"$folder/far" 2>&1 &
-far=$!
-until [ -S "$folder/cable" ]; do
-    kill -0 "$far" 2>/dev/null || break
-    sleep 0.1
-done
-VALKEY_RDMA_LAB_CABLE=2:$folder/cable "$here/vm.sh" "$lab" "$here/doctor.sh" near "$doctor" || failed=1
-wait "$far" || failed=1
-cat "$folder/far"
+"$here/cable.sh" "$lab" "$here/doctor.sh far $doctor" "$here/doctor.sh near $doctor" || failed=1
 exit $failed

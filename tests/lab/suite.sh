@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The suite of the lab's first machine, to be run inside it: the transport's tests and hostile peers on kernel verbs, the proofs that
-# connections leave nothing behind, the conformance suite against our own programs.
+# connections leave nothing behind, the conformance suite against our own programs. With $VALKEY_RDMA_LAB_EVERY, clusters and Sentinels of
+# both versions of Valkey, all of the stream's tests with shared completion queues, and all tests of the device linked through rdma-sys.
 #
 # usage: suite.sh PROGRAMS TEST_BINARY...     PROGRAMS is the folder of the workspace's built programs
 set -uo pipefail
@@ -9,48 +10,35 @@ here=$(dirname "$0")
 programs=$1
 shift
 
+versions=(9.1)
+[ -z "${VALKEY_RDMA_LAB_EVERY:-}" ] || versions+=(8.1)
 export VALKEY_RDMA_TEST_DEVICE=verbs VALKEY_RDMA_TEST_ADDR=10.0.0.1
 export VALKEY_RDMA_REAL_SERVER=$VALKEY_RDMA_LAB_DIR/valkey/9.1/valkey-server
 
-# real_tests FOLDER EXCEPT: the client's tests in this folder that use a real server, as arguments of the test binary, without those
-# that match EXCEPT.
-# shellcheck disable=SC2317 # called by `timed`
-real_tests() {
-    local names
-    names=$("$here/real_tests.py" "$here/../../valkey-rdma-client/tests/$1") || return
-    printf '%s\n' --exact
-    grep -vE "$2" <<<"$names"
-}
-
-# The client's tests against both real servers, over RDMA. Half a gibibyte takes minutes here. 8.1.1 does not survive it
-# when it ends a connection itself (spec/peers.md): what makes it do that is left out. So is what starts a server of its own, which is
-# 9.1 each time.
+# The client's tests against both real servers, over RDMA. What runs is marked in the tests: valkey-rdma-client/tests/client/main.rs.
+# 8.1.1 does not survive it when it ends a connection itself (spec/peers.md). What starts a server of its own starts 9.1 each time.
 # shellcheck disable=SC2317 # called by `timed`
 real_servers() {
-    local client=$here/client.sh tests tests_of_8
-    tests=$(real_tests client half_a) && tests_of_8=$(real_tests client 'half_a|^cache::|come_back|^overtaking::') || return
-    mapfile -t tests <<<"$tests"
-    mapfile -t tests_of_8 <<<"$tests_of_8"
-    some "$client" 9.1 "$1" --include-ignored --test-threads=2 "${tests[@]}" &&
-        some "$client" 8.1 "$1" --include-ignored --test-threads=2 "${tests_of_8[@]}"
+    local client=$here/client.sh
+    local words=(--include-ignored --test-threads=2 --skip mocks_only:: --skip half_a_gibibyte::)
+    some "$client" 9.1 "$1" "${words[@]}" &&
+        some "$client" 8.1 "$1" "${words[@]}" --skip own_server:: --skip server_closes::
 }
 
 # A cluster of six real servers: the client's tests that take one, then faults under load.
 # shellcheck disable=SC2317 # called by `timed`
 real_clusters() {
-    local line tests
-    tests=$(real_tests cluster '^$') || return
-    mapfile -t tests <<<"$tests"
-    for line in 9.1 8.1; do
-        some "$here/cluster.sh" "$programs" "$line" --load -- "$1" --test-threads=2 "${tests[@]}" || return
+    local line
+    for line in "${versions[@]}"; do
+        some "$here/cluster.sh" "$programs" "$line" --load -- "$1" --test-threads=2 --skip mocks_only:: || return
     done
 }
 
-# Sentinels and servers of both versions.
+# Sentinels and servers of one version.
 # shellcheck disable=SC2317 # called by `timed`
 real_sentinels() {
     local line
-    for line in 9.1 8.1; do
+    for line in "${versions[@]}"; do
         VALKEY_RDMA_REAL_SERVER=$VALKEY_RDMA_LAB_DIR/valkey/$line/valkey-server "$1" --ignored || return
     done
 }
@@ -80,9 +68,9 @@ declare -A shared
 for test in "$@"; do
     name=${test##*/}
     name=${name%-*}
-    # What is about the emulated device alone shows nothing new here.
+    # What is about the emulated device alone has a name that says so, and shows nothing new here.
     case $name in
-        counts | descriptors | emulated_* | flood | lending_faults | wakeups) continue ;;
+        emulated_*) continue ;;
         client) timed "client, real servers" real_servers "$test"; continue ;;
         cluster) timed "client, real clusters" real_clusters "$test"; continue ;;
         sentinel) timed "client, real Sentinels" real_sentinels "$test"; continue ;;
@@ -93,6 +81,7 @@ for test in "$@"; do
     timed "$name" device_test "$test"
     # Once more with completion queues that connections share. That is the same code in the build that links rdma-core.
     case $name in
+        stream) [ -n "${VALKEY_RDMA_LAB_EVERY:-}" ] || continue ;;&
         device_contract | device_leaks | stream | listener)
             [ -z "${shared[$name]:-}" ] || continue
             shared[$name]=yes
@@ -103,6 +92,7 @@ done
 # Our mock and our load tool, rule by rule; what others do is in spec/conformance.md.
 export VALKEY_RDMA_BIN=$programs
 timed "conformance, mock" "$here/conformance.sh" mock --hostile --patience 15
+timed "conformance, mock with TLS" "$here/conformance.sh" mock-tls --hostile --patience 15
 timed "conformance, load tool" "$here/conformance.sh" client-ours --patience 90
 timed "real clients, our servers" "$here/mock.sh" "$programs"
 timed "C and Python over file descriptors" "$here/c-abi.sh" "$programs/libvalkey_rdma.so"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds real Valkeys with RDMA from the upstream archives in Debian's source packages (its binary packages lack RDMA) into
+# Builds real Valkeys with RDMA and TLS from the upstream archives in Debian's source packages (its binary packages lack RDMA) into
 # LAB/valkey/VERSION, beside the archive, and links LAB/valkey/9.1 and LAB/valkey/8.1 to the newest of each line. To look for newer
-# ones, delete LAB/valkey.
+# ones, delete LAB/valkey. Servers that were built with other options are built again.
 #
 # usage: valkey.sh LAB
 set -euo pipefail
@@ -12,6 +12,7 @@ lab=$(readlink -f "$1")
 lines=(9.1 8.1)
 suites=(sid testing trixie)
 products=(valkey-server valkey-cli valkey-benchmark valkey-rdma.so)
+options=(BUILD_RDMA=module BUILD_TLS=yes MALLOC=libc)
 
 # apt with a separate configuration: the machine's sources and lists do not change.
 private_apt() {
@@ -57,7 +58,7 @@ build() {
     private_apt apt-get source --download-only --tar-only "valkey=$1"
     mkdir tree
     tar -xf ./*.orig.tar.* -C tree --strip-components=1
-    make -C "$source/tree" -j"$(nproc)" BUILD_RDMA=module MALLOC=libc
+    make -C "$source/tree" -j"$(nproc)" "${options[@]}"
     mkdir -p "$work/built"
     for product in "${products[@]}"; do
         cp "$source/tree/src/$product" "$work/built/"
@@ -69,19 +70,25 @@ build() {
         make -C "$source/tree/tests/rdma"
         cp "$source/tree/tests/rdma/rdma-test" "$work/built/"
     fi
+    echo "${options[*]}" >"$work/built/options"
     rm -rf "$2"
     mv "$work/built" "$2"
+}
+
+# up_to_date FOLDER: it has the products, built with these options.
+up_to_date() {
+    [ "$(cat "$1/options" 2>/dev/null)" = "${options[*]}" ]
 }
 
 complete() {
     local line
     for line in "${lines[@]}"; do
-        [ -e "$lab/valkey/$line/valkey-rdma.so" ] || return 1
+        up_to_date "$lab/valkey/$line" || return 1
     done
 }
 
 ! complete || exit 0
-need_packages gcc libc6-dev make pkg-config xz-utils libibverbs-dev librdmacm-dev
+need_packages gcc libc6-dev make pkg-config xz-utils libibverbs-dev librdmacm-dev libssl-dev
 work=$(mktemp -d "$lab/valkey-build.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$lab/valkey"
@@ -92,6 +99,6 @@ for line in "${lines[@]}"; do
     [ -n "$version" ] || die "no Valkey $line.x among the sources of: ${suites[*]}"
     # 9.1.2+dfsg-1 is Valkey 9.1.2.
     upstream=$(expr "$version" : '\([0-9.]*\)')
-    [ -e "$lab/valkey/$upstream/valkey-rdma.so" ] || quietly "building Valkey $upstream" build "$version" "$lab/valkey/$upstream"
+    up_to_date "$lab/valkey/$upstream" || quietly "building Valkey $upstream" build "$version" "$lab/valkey/$upstream"
     ln -sfn "$upstream" "$lab/valkey/$line"
 done

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use valkey_rdma_conformance::{client, server};
 
-const AREAS: &str = "MHWICFKXL";
+const AREAS: &str = "MHWICFDKXL";
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

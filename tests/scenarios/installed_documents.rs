@@ -8,7 +8,7 @@ use valkey_rdma_testkit::program;
 
 /// Each program, and a flag that nothing else of the program begins with.
 const PROGRAMS: [(&str, &str); 5] = [
-    ("valkey-rdma-benchmark", "--serve-echo"),
+    ("valkey-rdma-benchmark", "--target-p99"),
     ("valkey-rdma-mock", "--requirepass"),
     ("valkey-rdma-doctor", "--connections"),
     ("valkey-rdma-gateway", "--metrics"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use valkey_rdma_testkit::{Child, program};
 
 /// Wrong URLs, and the secrets in each. No three characters in a row of a secret stand in any text of the programs.
-const URLS: [(&str, &[&str]); 34] = [
+const URLS: [(&str, &[&str]); 35] = [
     // Separators that are not escaped.
     ("rdma://u:Zq7?Xw4Kv@127.0.0.1:1", &["Zq7?Xw4Kv"]),
     ("rdma://u:Zq7Xw4?password9Kv@127.0.0.1:1", &["Zq7Xw4", "9Kv"]),
@@ -34,7 +34,9 @@ const URLS: [(&str, &[&str]); 34] = [
     ("rdma://u:Zq7%FFXw4Kv@127.0.0.1:1", &["Zq7", "Xw4Kv"]),
     // Other schemes, ports, databases and users.
     ("http://u:Zq7Xw4Kv@127.0.0.1:1", &["Zq7Xw4Kv"]),
-    ("rediss://u:Zq7Xw4Kv@127.0.0.1:1", &["Zq7Xw4Kv"]),
+    // TLS: half of a pair of files, and redis-rs's way to verify nothing.
+    ("rediss://u:Zq7Xw4Kv@127.0.0.1:1?cert=/x", &["Zq7Xw4Kv"]),
+    ("rediss://u:Zq7Xw4Kv@127.0.0.1:1#insecure", &["Zq7Xw4Kv"]),
     ("u:Zq7Xw4Kv@127.0.0.1:1", &["Zq7Xw4Kv"]),
     ("u:Zq7Xw4://Kv3@127.0.0.1:1", &["Zq7Xw4", "Kv3"]),
     ("rdma://u:Zq7Xw4Kv@127.0.0.1:99999", &["Zq7Xw4Kv"]),
@@ -52,7 +54,7 @@ const URLS: [(&str, &[&str]); 34] = [
 ];
 
 /// Where URLs are given, rightly or not. `URL` stands for it.
-const LINES: [(&str, &[&str]); 28] = [
+const LINES: &[(&str, &[&str])] = &[
     ("valkey-rdma-gateway", &["--check", "--listen", "unix:/tmp/x", "--server", "URL"]),
     ("valkey-rdma-gateway", &["--check", "--listen", "URL", "--server", "rdma://h"]),
     (
@@ -76,8 +78,8 @@ const LINES: [(&str, &[&str]); 28] = [
     ("valkey-rdma-mock", &["URL"]),
     ("valkey-rdma-benchmark", &["--url", "URL", "-t", "ping", "-n", "1"]),
     ("valkey-rdma-benchmark", &["--url", "rdma://h", "--compare", "URL", "-t", "ping", "-n", "1"]),
-    ("valkey-rdma-benchmark", &["--serve-echo", "URL"]),
     ("valkey-rdma-benchmark", &["-p", "URL"]),
+    ("valkey-rdma-benchmark", &["--rdma", "--poll", "URL", "-t", "ping", "-n", "1"]),
     ("valkey-rdma-benchmark", &["-h", "URL", "-t", "ping", "-n", "1", "--reply-timeout", "1"]),
     ("valkey-rdma-benchmark", &["--rdma", "-h", "URL", "-t", "ping", "-n", "1", "--reply-timeout", "1"]),
     ("valkey-rdma-doctor", &["--url", "URL"]),

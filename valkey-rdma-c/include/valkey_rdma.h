@@ -6,6 +6,8 @@
  *
  * URLs: rdma://host:port (RDMA adapters and soft-RoCE), emulated://host:port (RDMA in software, if built with it),
  * valkey://host:port (TCP). Options follow as ?device=NAME&gid=INDEX&timeout=5s&fallback=tcp, as for the Rust client.
+ * With TLS: rdmas://, emulateds://, valkeys://, with ?ca=FILE&cert=FILE&key=FILE&server_name=NAME&verify=full|ca|none. The bytes at
+ * the descriptor are plain, and the library encrypts them. valkey_rdma_listen refuses these URLs.
  *
  * Threads: every function may be called from any thread. A background thread copies between the socket pairs and the RDMA
  * connections. It starts with the first valkey_rdma_connect or valkey_rdma_listen, blocks all signals, and lives as long as the process.
@@ -30,7 +32,7 @@ extern "C" {
 int valkey_rdma_connect(const char *url);
 
 /* What this thread's last successful valkey_rdma_connect connected to, as "rdma to 10.0.0.1:6379, device mlx5_0"; "" if there was none.
- * Says why, if it is TCP because of fallback=tcp. Valid until this thread's next call into the library. */
+ * Names the version and cipher suite of TLS. Says why, if it is TCP because of fallback=tcp. Valid until this thread's next call into the library. */
 const char *valkey_rdma_last_connection(void);
 
 /* Delivers what was written to the descriptor, waits for that up to 10 seconds, and closes it. close(2) returns at once, and what was

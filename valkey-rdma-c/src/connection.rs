@@ -25,6 +25,9 @@ pub(crate) fn connect(url: &str) -> Result<(OwnedFd, String), Failure> {
     if let Some(device) = &info.device {
         description += &format!(", device {device}");
     }
+    if let Some(tls) = &info.tls {
+        description += &format!(", {tls}");
+    }
     if let Some(reason) = &info.fallback {
         description += &format!(", instead of rdma: {reason}");
     }
@@ -43,6 +46,14 @@ pub(crate) fn listen(url: &str) -> Result<Listener, Failure> {
             );
         }
     };
+    // Without this, it would accept plain connections where the URL asks for encrypted ones.
+    if endpoint.tls().is_some() {
+        return Err(format!(
+            "cannot listen with TLS here: listen on {}://127.0.0.1, and have valkey-rdma-gateway listen on rdmas: for others",
+            endpoint.transport()
+        )
+        .into());
+    }
     let port = if any_port { 0 } else { endpoint.port() };
     let addr = address::literal(endpoint.host(), port).ok_or_else(|| {
         format!("{:?} is not an IP address: name the one to listen on, or 0.0.0.0", endpoint.host())

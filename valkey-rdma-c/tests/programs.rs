@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::{Address, DeviceKind, Mock, Server, ServerTls, TransportConfig};
+use valkey_rdma_testkit::Authority;
 
 /// A folder where the library of this build is installed, as a packager does it.
 fn installed() -> &'static Path {
@@ -63,12 +64,29 @@ fn with_mock(run: impl FnOnce(&str)) {
 
 /// The same, with its URL for TCP beside it.
 fn with_urls(run: impl FnOnce(&str, &str)) {
+    with_addresses(|address| address, run);
+}
+
+/// The same with TLS, and the certificate of the issuer.
+fn with_tls(run: impl FnOnce(&str, &str, &str)) {
+    let authority = Authority::new("issuer");
+    let pair = authority.issue(&["127.0.0.1"]);
+    let tls = ServerTls::new(pair.cert, pair.key);
+    let ca = authority.ca();
+    with_addresses(
+        |address| address.tls(tls.clone()),
+        |emulated, tcp| run(emulated, tcp, ca.to_str().expect("UTF-8")),
+    );
+}
+
+fn with_addresses(encrypted: impl Fn(Address) -> Address, run: impl FnOnce(&str, &str)) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads");
     let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let starting = async {
-        let config = TransportConfig::default();
-        Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, &config).tcp(any).start().await
+        let emulated = Address::rdma(DeviceKind::Emulated, any, &TransportConfig::default());
+        let builder = Server::builder(Mock::new()).listen(encrypted(emulated));
+        builder.listen(encrypted(Address::tcp(any))).start().await
     };
     let server = runtime.block_on(starting).expect("the mock");
     let urls: Vec<_> = server.urls().collect();
@@ -144,6 +162,31 @@ fn a_connection_says_what_it_is() {
         );
         assert_eq!(printed(&c("process", &["describe", url])), expected);
     });
+}
+
+#[test]
+fn the_bytes_of_an_encrypted_connection_are_plain_at_the_descriptor() {
+    with_tls(|emulated, tcp, ca| {
+        for url in [emulated, tcp] {
+            let with_ca = format!("{url}?ca={ca}");
+            assert_eq!(printed(&c("ping", &[&with_ca])), "+PONG\r\n");
+            assert_eq!(printed(&python(&[&with_ca])), "+OK\n300000 bytes, as sent\n");
+            // Closing delivers all.
+            assert_eq!(printed(&c("process", &["signals", &with_ca])), "the program has the signal\n");
+            let described = printed(&c("process", &["describe", &with_ca]));
+            assert!(described.contains(", TLS 1.3 TLS_"), "{described}");
+            let untrusted = c("ping", &[url]);
+            let error = String::from_utf8_lossy(&untrusted.stderr);
+            assert!(untrusted.status.code() == Some(1) && error.contains("issuer"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn listeners_for_tls_are_refused() {
+    let output = python(&["listen", "emulateds://127.0.0.1:0"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("cannot listen with TLS here"), "{error}");
 }
 
 #[test]

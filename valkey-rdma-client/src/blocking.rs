@@ -156,7 +156,8 @@ impl Client {
 }
 
 fn failure(endpoint: &Endpoint, cause: ConnectCause) -> ConnectError {
-    ConnectError { peer: endpoint.authority().into(), transport: endpoint.transport(), cause }
+    let (peer, tls) = (endpoint.authority().into(), endpoint.tls().is_some());
+    ConnectError { peer, transport: Some(endpoint.transport()), tls, cause }
 }
 
 impl fmt::Debug for Client {

@@ -55,7 +55,8 @@ mod dedicated;
 /// # Connections beside the shared one
 /// A [blocking command](Self::blocking_command), a [`watch`](Self::watch) with its transaction, a [streamed
 /// value](Self::stream_reply) and a [command that overtakes](Self#commands-that-overtake) have a connection to themselves while they last: 200 such calls at the same time are 200 connections,
-/// and over RDMA each pins memory here and at the server. Afterwards the connection waits for the next such call, of whatever kind.
+/// and over RDMA each pins memory here and at the server. Afterwards the connection waits for the next such call. Over RDMA, streamed
+/// values have [longer buffers](crate::Config::side_buffers) than the others, and connections of their own.
 /// A client keeps all that it used within the last 10 s, for each server. It closes the others, except the two that were used last. A call that
 /// was dropped, timed out or lost its connection leaves none. [`dedicated`](Self::dedicated) takes one that waits, too, and never gives it back.
 ///
@@ -190,7 +191,7 @@ impl Client {
         sum
     }
 
-    /// Each connection: shared ones first, then dedicated, subscriber, idle and draining ones; in a cluster, node by node. With its
+    /// Each connection: shared ones first, then dedicated, bulk, subscriber, idle and draining ones; in a cluster, node by node. With its
     /// state, a description, and the counters of client and transport. The `Display` form resembles the reply to INFO:
     ///
     /// ```no_run
@@ -241,7 +242,7 @@ impl Client {
     /// connected the client has shut down. Works outside of every runtime too.
     ///
     /// After [`Config::close_timeout`](crate::Config::close_timeout), connections end even without replies, and commands without a reply fail with
-    /// [`Error::Lost`]. If the runtime that connected the client is not running, this returns 1 s later all the same; with a
+    /// [`Error::Lost`]; a [direct call](Self::get_direct) ends at its own time limit. If the runtime that connected the client is not running, this returns 1 s later all the same; with a
     /// `close_timeout` of `None`, it then waits until that runtime runs.
     ///
     /// # Cancel safety

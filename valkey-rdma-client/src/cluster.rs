@@ -71,12 +71,19 @@
 //! Clusters announce TCP ports only. By default the same port number is used over RDMA. The URL's option `rdma_port=` has
 //! other rules, see [`RdmaPort`](crate::RdmaPort), and [`Config::address_map`](crate::Config::address_map) maps each address by a function. With
 //! `fallback=tcp`, nodes whose RDMA fails are reached over TCP, and [`Cluster::status`] shows which these are.
+//!
+//! # TLS
+//! All nodes are reached as the seeds are, with the same options: over TLS, clusters announce their TLS ports. Each certificate is compared with
+//! the address that the cluster announces for its node. If the certificates have names, let the nodes announce those
+//! (`cluster-announce-hostname` with `cluster-preferred-endpoint-type hostname`), give the name that all of them share as `server_name=`, or
+//! verify the issuer alone (`verify=ca`).
 
 mod address;
 mod call;
 mod client;
 mod core;
 mod dedicated;
+mod direct;
 mod discovery;
 mod join;
 mod learned;

@@ -1,5 +1,6 @@
 //! [`Config`]: how a client behaves, and [`Backoff`]: the waits between attempts to reconnect.
 
+use std::future::Future;
 use std::time::Duration;
 
 use valkey_rdma_transport::Config as TransportConfig;
@@ -7,9 +8,13 @@ use valkey_rdma_transport::Config as TransportConfig;
 use crate::command::Command;
 
 mod cluster;
+mod credentials;
+mod direct;
 mod read_from;
 
 pub(crate) use self::cluster::ClusterConfig;
+pub use self::credentials::Credentials;
+use self::credentials::CredentialsProvider;
 pub use self::read_from::{ReadCandidate, ReadFrom};
 
 /// Settings of a client. [`Config::default`] works unedited; the address to connect to is set by the
@@ -36,11 +41,16 @@ pub struct Config {
     pub(crate) command_timeout: Option<Duration>,
     pub(crate) connections: usize,
     pub(crate) name: Option<String>,
+    /// In place of the endpoint's login.
+    pub(crate) credentials: Option<CredentialsProvider>,
     pub(crate) keepalive_timeout: Option<Duration>,
     pub(crate) stall_timeout: Option<Duration>,
     pub(crate) close_timeout: Option<Duration>,
     pub(crate) transport: TransportConfig,
+    pub(crate) side_buffers: u32,
     pub(crate) tracking: bool,
+    /// Allows direct transfers beside TLS.
+    pub(crate) plain_direct: bool,
     /// Allows a replica of a cluster to answer reads: READONLY.
     pub(crate) read_replicas: bool,
     /// Of clients of clusters only.
@@ -56,11 +66,14 @@ impl Default for Config {
             command_timeout: Some(Duration::from_secs(30)),
             connections: 1,
             name: None,
+            credentials: None,
             keepalive_timeout: Some(Duration::from_secs(20)),
             stall_timeout: Some(Duration::from_secs(30)),
             close_timeout: Some(Duration::from_secs(3)),
             transport: TransportConfig::default(),
+            side_buffers: *TransportConfig::URL_RX_SIZES.start(),
             tracking: false,
+            plain_direct: false,
             read_replicas: false,
             cluster: ClusterConfig::default(),
         }
@@ -131,6 +144,38 @@ impl Config {
         self
     }
 
+    /// Supplies the user and the password of each connection, in place of the login in the [`Endpoint`](crate::Endpoint): for
+    /// passwords that change, such as the tokens of a cloud. Default: none. A file with the password needs no function, see
+    /// [`Endpoint::with_password_file`](crate::Endpoint::with_password_file).
+    ///
+    /// The client calls `provider` for every connection that it makes: the first one, those after a loss, those beside it, and those to
+    /// each node of a cluster. The endpoint's timeout limits the call too, so a slow provider should keep what it has fetched. If the
+    /// server refuses the password, the client calls `provider` again, and tries other credentials at once. Connections that
+    /// are logged in stay. Sentinels have their own login, which `provider` does not supply.
+    ///
+    /// ```
+    /// use valkey_rdma_client::{Config, Credentials};
+    ///
+    /// # async fn fetch_token() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// let config = Config::default().credentials(|| async { Ok::<_, std::io::Error>(Credentials::new("app", fetch_token().await?)) });
+    /// ```
+    ///
+    /// # Errors
+    /// An error of `provider` fails the connect with [`ConnectCause::Password`](crate::ConnectCause::Password), whose text has the text of that
+    /// error. A lost connection is tried again later.
+    ///
+    /// # Cancel safety
+    /// The future is dropped when the time of the connect is up.
+    #[must_use]
+    pub fn credentials<F, E>(mut self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.credentials = Some(CredentialsProvider::new(provider));
+        self
+    }
+
     /// How long a server may be silent before the connection counts as lost. Default 20 s; `None`: the system's limit,
     /// which can be hours on TCP, and no limit on RDMA while nothing is sent.
     ///
@@ -191,8 +236,26 @@ impl Config {
         self
     }
 
+    /// Length in bytes of the windows and of the send buffer of connections for blocking commands, WATCH, commands that overtake others,
+    /// direct transfers, and subscribers, over RDMA and the emulated device. Default 64 KiB, which pins 225 KiB for each connection; range 64 KiB to
+    /// 16 MiB, values outside are clamped. Buffers that the [endpoint](crate::Endpoint) or [`transport`](Self::transport) make
+    /// shorter stay so.
+    ///
+    /// Longer values pass in pieces. Longer buffers save round trips where such connections carry large values, and pin more memory,
+    /// here and on the server. Shared connections, [`Dedicated`](crate::Dedicated) ones and streamed values have the buffers of the
+    /// endpoint.
     #[must_use]
-    pub(crate) fn tracking(mut self, on: bool) -> Self {
+    pub fn side_buffers(mut self, bytes: u32) -> Self {
+        let sizes = TransportConfig::URL_RX_SIZES;
+        self.side_buffers = bytes.clamp(*sizes.start(), *sizes.end());
+        self
+    }
+
+    /// Asks for invalidation messages on shared connections. A [`Cache`](crate::Cache) does that itself. Other clients drop the
+    /// messages: this is for the load tool, which measures what they cost.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn tracking(mut self, on: bool) -> Self {
         self.tracking = on;
         self
     }

@@ -38,6 +38,7 @@ pub struct Dedicated {
     client: Server,
     /// `None` during a call, and once the connection is unusable.
     raw: Option<RawConnection>,
+    purpose: Purpose,
     info: Arc<ConnectionInfo>,
     cause: Arc<LostCause>,
     /// True if the connection can be reused by another owner.
@@ -52,13 +53,13 @@ impl Server {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
-        self.checkout().await?.execute(command).await
+        self.checkout(Purpose::Call).await?.execute(command).await
     }
 
     /// Sends a command that must not wait behind others on a connection of its own.
     pub(crate) async fn overtake(&self, command: Command) -> Result<Value, Error> {
         let command = self.limited(command);
-        self.checkout().await?.execute(command).await
+        self.checkout(Purpose::Call).await?.execute(command).await
     }
 
     /// Sets the client's time limit on a command without one.
@@ -69,28 +70,29 @@ impl Server {
         }
     }
 
-    /// An idle connection from the pool, or a new one. It returns to the pool when dropped idle.
-    pub(crate) async fn checkout(&self) -> Result<Dedicated, Error> {
+    /// An idle connection of this purpose from the pool, or a new one. It returns to the pool when dropped idle.
+    pub(crate) async fn checkout(&self, purpose: Purpose) -> Result<Dedicated, Error> {
         self.check_open()?;
         let usable = |raw: &mut RawConnection| raw.is_reusable() && !self.connector().has_moved(raw);
-        let idle =
-            std::iter::from_fn(|| self.pool().take()).find_map(|mut raw| usable(&mut raw).then_some(raw));
+        let mut idle = std::iter::from_fn(|| self.pool().take(purpose));
+        let idle = idle.find_map(|mut raw| usable(&mut raw).then_some(raw));
         let raw = match idle {
             Some(raw) => {
-                raw.set_purpose(Purpose::Dedicated);
+                raw.set_purpose(purpose);
                 raw
             }
-            None => self.connect_another(Purpose::Dedicated).await?,
+            None => self.connect_another(purpose).await?,
         };
         let (client, info) = (self.clone(), raw.info.clone());
         let cause = Arc::new(LostCause::Cancelled);
-        Ok(Dedicated { client, raw: Some(raw), info, cause, reusable: true, watch: None })
+        Ok(Dedicated { client, raw: Some(raw), purpose, info, cause, reusable: true, watch: None })
     }
 
     /// As [`checkout`](Self::checkout). This, and the calls of the connection, end with [`LostCause::Silent`] once the server has left a PING
     /// on the shared connection without an answer for `limit`, and was replaced by another: once a future of `replaced` completes.
     pub(crate) async fn checkout_until_replaced(
         &self,
+        purpose: Purpose,
         limit: Duration,
         replaced: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Result<Dedicated, Error> {
@@ -98,9 +100,9 @@ impl Server {
         let watch = Watch::of_calls_on_node(liveness, self.ping(), runtime, limit, replaced);
         let mut connection = tokio::select! {
             biased;
-            opened = self.checkout() => opened?,
+            opened = self.checkout(purpose) => opened?,
             cause = watch.left() => {
-                let peer = self.connector().endpoint.authority().into();
+                let peer = self.connector().peer().into();
                 return Err(LostConnection::new(peer, Arc::new(cause), false).into());
             }
         };
@@ -271,7 +273,7 @@ impl Dedicated {
     }
 
     fn peer(&self) -> Arc<str> {
-        self.client.connector().endpoint.authority().into()
+        self.client.connector().peer().into()
     }
 }
 
@@ -301,7 +303,7 @@ async fn ping(client: Server) -> Answer {
         // The program wants no more connections.
         Err(_) if client.check_open().is_err() => Answer::Present,
         // That the shared connection was lost says nothing of this one. A refusal is an answer.
-        Err(_) => match client.connector().connect(Purpose::Dedicated).await.map_err(Error::from) {
+        Err(_) => match client.connector().connect(Purpose::Call).await.map_err(Error::from) {
             Err(error) if error.server().is_none() => Answer::Silent,
             _ => Answer::Present,
         },
@@ -316,7 +318,7 @@ impl Drop for Dedicated {
         if self.reusable
             && let Some(raw) = self.raw.take()
         {
-            self.client.pool().put(raw);
+            self.client.pool().put(raw, self.purpose);
         }
     }
 }

@@ -1,7 +1,8 @@
-//! [`Dialer`]: byte streams to a server, for programs that speak RESP themselves.
+//! [`Dialer`]: each step from an endpoint to a connection, for programs that speak RESP themselves or watch the steps.
 
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,18 +10,20 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use valkey_rdma_transport::{AnyStream, Monitor};
 
+use crate::client::Client;
 use crate::config::Config;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, EndpointError};
 use crate::error::{Error, LostCause};
-use crate::link::{Connector, Finding, RawConnection, Whereabouts};
+use crate::events::ServerEvents;
+use crate::link::{Connector, Finding, RawConnection, StepReport, Whereabouts};
 use crate::server::Server;
 use crate::stats::ConnectionInfo;
 use valkey_rdma_transport::sync::{Mutex, lock};
 
 /// Opens byte streams to one server: for proxies, and for other RESP clients.
 ///
-/// It resolves, connects, keeps the endpoint's timeout and falls back to TCP as a [`Client`](crate::Client) does. It does not log
-/// in: user, password, database and protocol of the [`Endpoint`] are left to the caller.
+/// It resolves, tries each address, keeps the endpoint's timeout and falls back to TCP as a [`Client`] does. [`dial`](Self::dial) leaves
+/// the login to the caller: user, password, database and protocol of the [`Endpoint`]. [`dial_logged_in`](Self::dial_logged_in) applies them.
 ///
 /// ```no_run
 /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,7 +44,8 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// Of `config`, the keepalive and stall timeouts are used.
+    /// Of `config`, the keepalive and stall timeouts and the settings of the transport are used, and by a login the name. A
+    /// [client](Self::into_client) uses all of it.
     ///
     /// # Errors
     /// [`Error::Endpoint`] if the URL or endpoint is invalid.
@@ -66,6 +70,24 @@ impl Dialer {
         Ok(Self { connector: Server::connector_for(endpoint, config.clone()) })
     }
 
+    /// Connects to the Unix socket at `path`. Of `endpoint`, the login, database, protocol and timeout are used.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn at_socket(path: impl Into<PathBuf>, endpoint: Endpoint, config: &Config) -> Result<Self, Error> {
+        endpoint.check()?;
+        endpoint.check_direct()?;
+        Ok(Self { connector: Connector::at_socket(path.into(), endpoint, config.clone()) })
+    }
+
+    /// Calls `observer` with each step of connecting when it has ended, whether it worked or not: by the task that connects, which must
+    /// not be blocked. The steps at one address come together, when that address has accepted or failed. Replaces an earlier observer.
+    #[must_use]
+    pub fn observed(mut self, observer: impl Fn(&StepReport<'_>) + Send + Sync + 'static) -> Self {
+        self.connector.observer = Some(Arc::new(observer));
+        self
+    }
+
     /// The server.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
@@ -83,6 +105,36 @@ impl Dialer {
         let raw = self.connector.dial().await?;
         let located = self.connector.whereabouts(&raw);
         Ok(ByteStream::new(raw, located))
+    }
+
+    /// Connects, logs in and selects the database, as a [`Client`] does: no reply is outstanding, and the next bytes are the caller's.
+    /// With Sentinels, the server has the role of a primary.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] with the step that failed, or if all took longer than the endpoint's timeout.
+    ///
+    /// # Cancel safety
+    /// As [`dial`](Self::dial). A connection whose login was not complete is closed.
+    pub async fn dial_logged_in(&self) -> Result<ByteStream, Error> {
+        let raw = self.connector.dial_logged_in().await?;
+        let located = self.connector.whereabouts(&raw);
+        let mut stream = ByteStream::new(raw, located);
+        stream.confirm_primary();
+        Ok(stream)
+    }
+
+    /// Connects a client of this server, as [`Client::connect_with`] does. The observer also receives the steps of later connects.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] with the step that failed; [`Error::Endpoint`] for a cluster, which has several servers.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the attempt and closes what was opened.
+    pub async fn into_client(self) -> Result<Client, Error> {
+        if self.endpoint().is_cluster() {
+            return Err(EndpointError::ClusterHere.into());
+        }
+        Ok(Server::start(self.connector, None, ServerEvents::alone()).await?.into())
     }
 }
 
@@ -125,6 +177,12 @@ impl ByteStream {
     pub fn driven(mut self) -> Self {
         self.socket = self.socket.driven();
         self
+    }
+
+    /// The stream itself, of the type that its transport has. It does not notice that the Sentinels report another primary.
+    #[must_use]
+    pub fn into_stream(self) -> AnyStream {
+        self.socket
     }
 
     /// Describes the connection: transport, device, windows, and why it is not RDMA.
@@ -189,49 +247,4 @@ impl AsyncWrite for ByteStream {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
-    use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
-
-    use super::*;
-    use crate::endpoint::Transport;
-
-    /// Only the caller's bytes pass, in both directions.
-    async fn carries_only_these_bytes(
-        mut server: impl AsyncRead + AsyncWrite + Unpin,
-        mut stream: ByteStream,
-    ) {
-        let mut received = [0; 5];
-        stream.write_all(b"hello").await.expect("open");
-        server.read_exact(&mut received).await.expect("open");
-        assert_eq!(&received, b"hello");
-        server.write_all(b"world").await.expect("open");
-        stream.read_exact(&mut received).await.expect("open");
-        assert_eq!(&received, b"world");
-    }
-
-    #[tokio::test]
-    async fn a_dialed_stream_does_not_log_in() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("valkey://user:password@{}/3", listener.local_addr().expect("bound"));
-        let dialer = Dialer::new(url.as_str(), &Config::default()).expect("a good URL");
-        let (accepted, dialed) = tokio::join!(listener.accept(), dialer.dial());
-        let stream = dialed.expect("connects");
-        assert_eq!(stream.info().transport, Transport::Tcp);
-        carries_only_these_bytes(accepted.expect("a client").0, stream).await;
-    }
-
-    #[tokio::test]
-    async fn a_device_is_dialed_until_its_windows_are_known() {
-        let any = "127.0.0.1:0".parse().expect("an address");
-        let mut listener =
-            Listener::bind(DeviceKind::Emulated, any, &TransportConfig::default()).await.expect("a port");
-        let url = format!("emulated://user:password@{}", listener.local_addr());
-        let dialer = Dialer::new(url.as_str(), &Config::default()).expect("a good URL");
-        let (accepted, dialed) = tokio::join!(listener.accept(), dialer.dial());
-        let stream = dialed.expect("connects");
-        assert!(stream.info().tx_window.is_some() && stream.monitor().is_some());
-        carries_only_these_bytes(accepted.expect("a client"), stream.driven()).await;
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! [`Endpoint`]: the address, transport, login and options of a server, a Sentinel service or a cluster; from a URL or built in code.
 
 use std::fmt;
+use std::path::Path;
 
 use valkey_rdma_transport::Config as TransportConfig;
 
@@ -12,6 +13,7 @@ mod options;
 mod rdma_port;
 mod sentinels;
 mod settings;
+mod socket;
 mod url;
 
 pub use self::error::EndpointError;
@@ -34,6 +36,8 @@ pub enum Transport {
     Emulated,
     /// TCP: `valkey://` and `redis://`.
     Tcp,
+    /// A Unix socket of this machine: `unix:///path`.
+    Unix,
 }
 
 impl fmt::Display for Transport {
@@ -42,6 +46,7 @@ impl fmt::Display for Transport {
             Self::Rdma => "rdma",
             Self::Emulated => "emulated",
             Self::Tcp => "tcp",
+            Self::Unix => "unix",
         })
     }
 }
@@ -51,15 +56,15 @@ impl Endpoint {
     pub(crate) fn port_on(&self, transport: Transport) -> u16 {
         match transport {
             Transport::Tcp => self.tcp_port.unwrap_or(self.port),
-            Transport::Rdma | Transport::Emulated => self.port,
+            Transport::Rdma | Transport::Emulated | Transport::Unix => self.port,
         }
     }
 
-    /// `host:port`, with brackets around an IPv6 address. With Sentinels, the name of the service.
+    /// `host:port`, with brackets around an IPv6 address. With Sentinels, the name of the service. Of a Unix socket, its path.
     pub(crate) fn authority(&self) -> String {
         match self.sentinels {
-            Some(_) => self.host.clone(),
-            None => authority(&self.host, self.port),
+            None if self.transport != Transport::Unix => authority(&self.host, self.port),
+            _ => self.host.clone(),
         }
     }
 
@@ -96,6 +101,7 @@ impl Endpoint {
     /// Refuses what the setters accept and no URL can say.
     pub(crate) fn check(&self) -> Result<(), EndpointError> {
         match &self.sentinels {
+            _ if self.transport == Transport::Unix => self.check_socket()?,
             Some(_) if self.is_cluster() => return Err(EndpointError::SentinelHere),
             Some(sentinels) => sentinels.check()?,
             None => {
@@ -109,8 +115,24 @@ impl Endpoint {
                 }
             }
         }
+        if self.tls.as_ref().is_some_and(|tls| tls.cert().is_some() != tls.key().is_some()) {
+            return Err(EndpointError::HalfOfAPair);
+        }
+        if let Some(path) = self.files().find(|path| path.to_str().is_none()) {
+            return Err(EndpointError::PathNotUtf8 { path: path.into() });
+        }
         let mut read_back = self.clone();
         self.options().try_for_each(|(name, value)| read_back.set_option(name, &value))
+    }
+}
+
+impl Endpoint {
+    /// The files that it names.
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        let of_tls = self.tls.iter().flat_map(|tls| [tls.ca(), tls.cert(), tls.key()]);
+        let sentinels =
+            self.sentinels.as_ref().and_then(|sentinels| sentinels.login.password_file.as_deref());
+        of_tls.chain([self.password_file(), sentinels]).flatten()
     }
 }
 

@@ -14,11 +14,13 @@ mod advice;
 mod cluster;
 mod connect;
 mod failed_command;
+mod password;
 
 use self::advice::advice;
 pub use self::cluster::ClusterError;
 pub use self::connect::{ConnectCause, ConnectError};
 pub use self::failed_command::FailedCommand;
+pub use self::password::PasswordError;
 
 /// Why a call of this crate failed.
 ///
@@ -270,7 +272,7 @@ pub enum LostCause {
     /// The peer sent something other than RESP; later bytes cannot be trusted.
     #[error("the peer broke the protocol: {0}")]
     Protocol(RespError),
-    /// The peer answered a command of the login with what that command does not return: its replies are not those to our commands. A
+    /// The peer answered a command of the login, or of a direct transfer, with what that command does not return: its replies are not those to our commands. A
     /// server or something between sent a reply too many, or is none that speaks this protocol.
     #[error("the peer broke the protocol: {0}")]
     OutOfStep(UnexpectedReply),

@@ -17,8 +17,30 @@
 //! # Where to connect
 //! The URL scheme chooses the transport. `rdma://` is RDMA through kernel verbs (feature `verbs`), `valkey://` and
 //! `redis://` are TCP, and `emulated://` is a software device for tests and trials on machines without RDMA (feature
-//! `emulated`). [`Endpoint`] lists the options and can also be built in code. An RDMA endpoint uses RDMA only, by
+//! `emulated`). `unix:///path` is a Unix socket of this machine. [`Endpoint`] lists the options and can also be built in code. An RDMA endpoint uses RDMA only, by
 //! default. `fallback=tcp` allows TCP, and [`Client::info`] then gives the reason.
+//!
+//! # TLS
+//! With feature `tls`, `valkeys://` and `rediss://` are TLS over TCP, and `rdmas://` is TLS over RDMA. The options name files in PEM, which are
+//! read for each connection; without `ca=`, the system's issuers are trusted:
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), valkey_rdma_client::Error> {
+//! use valkey_rdma_client::{Client, ClientTls, Endpoint, Transport};
+//!
+//! let client = Client::connect("valkeys://app:secret@cache.example:6379?ca=/etc/valkey/ca.crt").await?;
+//! println!("{}", client.info()); // ends with the version of TLS and the cipher suite
+//!
+//! let tls = ClientTls::default().with_ca("ca.crt").with_cert("app.crt").with_key("app.key");
+//! let client = Client::connect(Endpoint::new(Transport::Rdma, "10.0.0.7", 6379).with_tls(tls)).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Nothing is sent but the handshake before the server's certificate was verified, and nothing is ever sent plain instead: not by
+//! `fallback=tcp`, not to other nodes of a cluster. Over RDMA, the server must offer TLS, as this project's gateway and servers do. Stock
+//! Valkeys do not: the error then says so. [`ConnectionInfo::tls`] has the certificates that the server has shown. Large values of a
+//! [`BufferPool`] are copied once more, to be encrypted.
 //!
 //! # Many tasks, one connection
 //! Clone the [`Client`] into as many tasks as you like. Commands that wait at the same time are sent together, which
@@ -85,9 +107,9 @@
 //! | WATCH | [`Client::watch`] |
 //! | blocking commands | [`Client::blocking_command`] |
 //! | SCRIPT KILL, FUNCTION KILL, SHUTDOWN and other commands that [overtake](Client#commands-that-overtake) | [`Client::command`], which does it |
-//! | values of many megabytes | [`Client::get_into`], [`Client::stream_reply`], [`Client::stream_argument`] |
+//! | values of many megabytes | [`Client::get_direct`], [`Client::set_direct`], [`Client::get_into`], [`Client::stream_reply`], [`Client::stream_argument`] |
 //! | anything else that changes a connection, and has one reply | [`Client::dedicated`] |
-//! | bytes of your own RESP, without a login: MONITOR, replication | [`Dialer`] |
+//! | bytes of your own RESP: MONITOR, replication | [`Dialer`] |
 //!
 //! [`Cache`] keeps values on the client and drops each one when the server reports that it changed.
 //!
@@ -110,6 +132,9 @@
 //! [`Client::get_into`] reads a value into memory of the caller. The protocol requires one copy: out of the receive
 //! window that the server has written.
 //!
+//! [`Client::get_direct`] and [`Client::set_direct`] need no copy, where the server offers direct transfers: its adapter moves the bytes between
+//! the server and [`DirectMemory`] of the caller. Elsewhere the same calls go over the stream.
+//!
 //! # Cluster
 //! `rdma+cluster://node1:6379,node2:6379`, or a list of URLs, connects to a Valkey Cluster. The [`Client`] is the same: it sends each command to
 //! the node of its keys, follows slots that move and nodes that fail over. See [`cluster`].
@@ -126,6 +151,7 @@
 //! | `verbs` (default) | `rdma://` over kernel verbs; loads rdma-core's libraries at the first use |
 //! | `rdma-sys` | the same, with the libraries linked at build time |
 //! | `emulated` | `emulated://`, RDMA in software for tests and trials: leave it out of production builds |
+//! | `tls` | TLS over TCP, RDMA and streams of the program, with rustls and ring: its build needs a C compiler |
 //! | `redis` | redis-rs's `ConnectionLike` for [`Client`] |
 //! | `blocking` | `blocking`, the client for programs without an async runtime |
 //!
@@ -158,6 +184,7 @@
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
+mod bulk;
 mod cache;
 mod client;
 pub mod cluster;
@@ -165,6 +192,7 @@ mod command;
 mod config;
 mod dedicated;
 mod dialer;
+mod direct;
 mod endpoint;
 mod error;
 mod events;
@@ -186,22 +214,26 @@ mod transaction;
 // `tests/submit_model.rs` compiles the queue a second time, with its own.
 use valkey_rdma_transport::sync;
 
+pub use bulk::{NotDirect, Placed, Way};
 pub use cache::{Cache, CacheStats, Invalidation, Invalidations};
 pub use client::Client;
 pub use command::{Command, IntoCommand, RefusedCommand, ToArg};
 // For the gateway, which must know the same of a command.
 #[doc(hidden)]
 pub use command::{CommandClass, SubscriptionKind};
-pub use config::{Backoff, Config};
+pub use config::{Backoff, Config, Credentials};
 pub use dedicated::Dedicated;
 pub use dialer::{ByteStream, Dialer};
 pub use endpoint::{Endpoint, EndpointError, RdmaPort, Sentinels, Transport};
 pub use error::{
     AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, FailedCommand, Fate, LostCause,
-    LostConnection, TimedOut,
+    LostConnection, PasswordError, TimedOut,
 };
 pub use events::{ConnectionEvent, ConnectionEvents};
 pub use into_endpoint::IntoEndpoint;
+#[doc(hidden)]
+pub use link::read_password_file;
+pub use link::{ConnectStep, StepFound, StepReport};
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use scan::{ElementScan, Scan};
@@ -214,4 +246,7 @@ pub use valkey_rdma_resp::{
     Fields, FromValue, Protocol, RespError, ServerError, ServerErrorKind, UnexpectedReply, Value,
 };
 pub use valkey_rdma_transport as transport;
-pub use valkey_rdma_transport::{BufferPool, Polling, PoolBuffer, SendRegion, UnusablePool};
+pub use valkey_rdma_transport::tls::{ClientTls, TlsError, TlsInfo, Verify};
+pub use valkey_rdma_transport::{
+    BufferPool, DirectMemory, DirectMemoryError, DirectSlice, Polling, PoolBuffer, SendRegion, UnusablePool,
+};

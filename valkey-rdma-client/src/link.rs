@@ -5,12 +5,14 @@
 
 mod connect;
 mod device_connects;
+mod device_steps;
 mod drain;
 mod driver;
 mod handshake;
 mod idle_pool;
 mod in_flight;
 mod liveness;
+mod login;
 mod multiplexer;
 mod queue;
 mod raw;
@@ -27,10 +29,13 @@ mod waiting;
 mod wake_together;
 mod write_buffer;
 
+pub use self::connect::{ConnectStep, StepFound, StepReport};
 pub(crate) use self::connect::{Connector, Finding, Locator, Whereabouts};
 pub(crate) use self::drain::Outstanding;
 pub(crate) use self::idle_pool::IdlePool;
 pub(crate) use self::liveness::{Answer, Liveness, Watch};
+#[doc(hidden)]
+pub use self::login::read_password_file;
 pub(crate) use self::multiplexer::{Multiplexer, Sent};
 pub(crate) use self::raw::RawConnection;
 pub(crate) use self::redial::Redialer;

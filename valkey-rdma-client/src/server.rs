@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 use valkey_rdma_resp::Value;
 
+use crate::bulk::Bulk;
 use crate::command::{Command, Commands, EncodedPipeline};
 use crate::config::Config;
 use crate::error::{Error, LostCause, LostConnection};
@@ -47,6 +48,7 @@ struct Inner {
     turn: AtomicUsize,
     connector: Arc<Connector>,
     pool: IdlePool,
+    bulk: Bulk,
     events: Arc<ServerEvents>,
     runtime: Runtime,
     liveness: Arc<Liveness>,
@@ -70,6 +72,7 @@ impl Server {
     /// Closes all connections of all clones, as [`Client::close`](crate::Client::close) documents.
     pub(crate) async fn close(&self) {
         self.inner.pool.close();
+        self.inner.bulk.close();
         // A call that waits for the server finds out.
         self.connector().server_is_back.send_replace(());
         let deadline = self.config().close_timeout.and_then(|limit| Instant::now().checked_add(limit));
@@ -141,6 +144,7 @@ impl Server {
 
     /// Ends the connections because the server is no longer the one to talk to.
     pub(crate) fn give_up(&self) {
+        self.inner.bulk.close();
         self.inner.multiplexers.iter().for_each(Multiplexer::give_up);
     }
 
@@ -177,6 +181,11 @@ impl Server {
 
     pub(crate) fn pool(&self) -> &IdlePool {
         &self.inner.pool
+    }
+
+    /// The connection for direct transfers.
+    pub(crate) fn bulk(&self) -> &Bulk {
+        &self.inner.bulk
     }
 
     /// Whether its server is still there.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use valkey_rdma_resp::Protocol;
+use valkey_rdma_transport::tls::TlsInfo;
 use valkey_rdma_transport::{Polling, Stats};
 
 use crate::endpoint::Transport;
@@ -14,9 +15,9 @@ use crate::endpoint::Transport;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
-    /// The transport. For a stream that the program supplied, the transport of its endpoint.
+    /// The transport. For a Unix socket and a stream that the program supplied, the transport of the endpoint.
     pub transport: Transport,
-    /// The server's address; `None` on a stream supplied by the caller.
+    /// The server's address; `None` on a Unix socket and on a stream supplied by the caller.
     pub peer: Option<SocketAddr>,
     /// The RDMA device; `None` on TCP.
     pub device: Option<String>,
@@ -32,6 +33,8 @@ pub struct ConnectionInfo {
     pub adaptive_off: Option<&'static str>,
     /// The protocol version agreed on.
     pub protocol: Protocol,
+    /// Version and cipher suite of TLS; `None` if the connection is not encrypted, as far as the client knows.
+    pub tls: Option<Arc<TlsInfo>>,
     /// Why TCP is used although RDMA was tried first (`fallback=tcp`).
     pub fallback: Option<String>,
     /// False if a replica would redirect reads to its primary: the user may not run `READONLY`.
@@ -51,6 +54,7 @@ impl ConnectionInfo {
             polling: None,
             adaptive_off: None,
             protocol,
+            tls: None,
             fallback: None,
             may_read_replica: true,
         }
@@ -65,6 +69,9 @@ impl fmt::Display for ConnectionInfo {
             write!(f, " to {peer}")?;
         }
         write!(f, " ({}", self.protocol)?;
+        if let Some(tls) = &self.tls {
+            write!(f, ", {tls}")?;
+        }
         if let Some(device) = &self.device {
             write!(f, ", device {device}")?;
         }
@@ -113,8 +120,12 @@ impl fmt::Display for State {
 pub enum Purpose {
     /// Shared by all tasks.
     Shared,
-    /// Used by one owner: [`Dedicated`](crate::Dedicated), a blocking command, a WATCH, a streamed value.
+    /// Used by one owner, for anything: [`Dedicated`](crate::Dedicated), a streamed value.
     Dedicated,
+    /// Direct transfers: [`Client::get_direct`](crate::Client::get_direct).
+    Bulk,
+    /// Used by one call: a blocking command, a WATCH, or a command that overtakes others.
+    Call,
     /// Subscriptions.
     Subscriber,
     /// Idle in the pool, waiting for its next owner.
@@ -123,11 +134,20 @@ pub enum Purpose {
     Draining,
 }
 
+impl Purpose {
+    /// True if connections of this purpose carry little, and have [short buffers](crate::Config::side_buffers).
+    pub(crate) fn is_small(self) -> bool {
+        matches!(self, Self::Bulk | Self::Call | Self::Subscriber)
+    }
+}
+
 impl fmt::Display for Purpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Shared => "shared",
             Self::Dedicated => "dedicated",
+            Self::Bulk => "bulk",
+            Self::Call => "call",
             Self::Subscriber => "subscriber",
             Self::Idle => "idle",
             Self::Draining => "draining",

@@ -19,6 +19,7 @@ use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
 use crate::link::{Outstanding, RawConnection};
 use crate::server::Server;
+use crate::stats::Purpose;
 
 impl Client {
     /// Reads a value into the caller's memory: the bytes are copied once, out of the receive window. Returns its
@@ -116,7 +117,7 @@ impl Server {
             return Err(refusal.into());
         }
         let limit = self.config().limit(&command);
-        self.checkout().await?.stream_reply(command, limit).await
+        self.checkout(Purpose::Dedicated).await?.stream_reply(command, limit).await
     }
 
     async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
@@ -124,7 +125,7 @@ impl Server {
             return Err(refusal.into());
         }
         let limit = self.config().limit(&command);
-        self.checkout().await?.stream_argument(command, len, limit).await
+        self.checkout(Purpose::Dedicated).await?.stream_argument(command, len, limit).await
     }
 }
 

@@ -10,7 +10,7 @@ use crate::dedicated::Dedicated;
 use crate::error::{AbortedTransaction, Error};
 use crate::pipeline::convert_replies;
 use crate::server::Server;
-use crate::stats::ConnectionInfo;
+use crate::stats::{ConnectionInfo, Purpose};
 
 /// Commands that the server runs all or none, with no command of another client in between: [`Client::transaction`],
 /// [`Watch::transaction`]. In a cluster, their keys must be in one slot.
@@ -94,7 +94,7 @@ impl Client {
 impl Server {
     /// Sends WATCH on a dedicated connection.
     async fn watch(&self, command: Command) -> Result<Watch, Error> {
-        Watch::begin(self, self.checkout().await?, command).await
+        Watch::begin(self, self.checkout(Purpose::Call).await?, command).await
     }
 }
 

@@ -1,5 +1,5 @@
 //! How often a request allocates, counted by an allocator. Alone in its program, so that nothing else allocates; the
-//! server is a thread that answers from the stack.
+//! server is a thread that answers from the stack, and with TLS a process of its own.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -31,6 +31,22 @@ fn serve(mut peer: TcpStream) {
             return;
         }
     }
+}
+
+/// Serves with TLS until its standard input ends.
+#[cfg(feature = "tls")]
+#[tokio::test]
+#[ignore = "a server, which the other test starts in a process of its own"]
+async fn serve_encrypted() {
+    use valkey_rdma_mock::{Mock, MockServer, ServerTls};
+
+    let issuer = valkey_rdma_testkit::Authority::new("Issuer of tests");
+    let pair = issuer.issue(&["127.0.0.1"]);
+    let mock = MockServer::start_encrypted(Mock::new(), ServerTls::new(pair.cert, pair.key)).await;
+    let mock = mock.expect("free ports");
+    mock.set("key", "abc");
+    println!("\nready {}?ca={}", mock.tcp_url(), issuer.ca().display());
+    let _ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await;
 }
 
 async fn ask(client: &Client, command: &Command, times: u64) {
@@ -67,9 +83,9 @@ async fn per_request(client: &Client, tasks: u64, times: u64) -> f64 {
 }
 
 /// One block for the command's bytes, which the caller makes. None for being sent, none for the way back of its reply and
-/// none for being received: that memory is kept.
+/// none for being received: that memory is kept. TLS allocates for each record, and a batch of requests is one record, as are its replies.
 #[tokio::test]
-async fn a_request_allocates_once() {
+async fn a_request_allocates_once_and_tls_once_for_a_record() {
     let _profiler = Profiler::builder().testing().build();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = listener.local_addr().expect("an address");
@@ -77,12 +93,39 @@ async fn a_request_allocates_once() {
     let stream = tokio::net::TcpStream::connect(addr).await.expect("connected");
     let endpoint = Endpoint::new(Transport::Tcp, "test", 1);
     let client = Client::from_stream(stream, &endpoint).await.expect("logged in");
-    for tasks in [1, 50] {
-        let blocks = per_request(&client, tasks, 1000).await;
-        println!("{tasks} tasks: {blocks:.3} blocks per request");
-        // Queues and buffers are renewed now and then.
-        assert!((1.0..1.1).contains(&blocks), "{tasks} tasks: {blocks} blocks per request");
-    }
+    // Queues and buffers are renewed now and then.
+    stay_below(&client, [(1, 1.1), (50, 1.1)]).await;
     client.close().await;
     server.join().expect("no panic");
+    #[cfg(feature = "tls")]
+    encrypted().await;
+}
+
+/// Each limit is a number of tasks, and the most blocks of each request.
+async fn stay_below(client: &Client, limits: [(u64, f64); 2]) {
+    for (tasks, most) in limits {
+        let blocks = per_request(client, tasks, 1000).await;
+        assert!(
+            (1.0..most).contains(&blocks),
+            "{tasks} tasks: {blocks} blocks per request, {}",
+            client.info()
+        );
+    }
+}
+
+#[cfg(feature = "tls")]
+async fn encrypted() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    let mut server = Command::new(std::env::current_exe().expect("this program"));
+    server.args(["--exact", "serve_encrypted", "--ignored", "--nocapture"]);
+    let mut server = server.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("started");
+    let mut lines = BufReader::new(server.stdout.take().expect("piped")).lines();
+    let url = lines.find_map(|line| Some(line.ok()?.strip_prefix("ready ")?.to_owned())).expect("it listens");
+    let client = Client::connect(url).await.expect("connected");
+    stay_below(&client, [(1, 3.1), (50, 1.5)]).await;
+    client.close().await;
+    drop(server.stdin.take());
+    server.wait().expect("it ends");
 }

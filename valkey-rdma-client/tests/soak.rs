@@ -1,38 +1,25 @@
 //! Many tasks on one client, with random cancellations, while the server is restarted: no reply may reach the wrong
-//! task, and no task may wait past its timeout.
-//!
-//! `cargo test` runs a small one against a mock that it restarts itself. Against a real server, which it starts and
-//! restarts too:
-//!
-//! ```text
-//! soak URL TASKS SECONDS RESTARTS SERVER [ARGUMENTS...]
-//! ```
-//!
-//! It prints what it counted, and fails if anything was wrong.
+//! task, and no task may wait past its timeout. For hours, and with a real server: `tests/lab/soak.py`.
 
-#![expect(clippy::print_stdout, reason = "a program of its own, that tells its counts")]
-
-use std::env;
-use std::process::{Child, Command as Program, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-use valkey_rdma_client::{Backoff, Client, Command, Config, Endpoint, Error, Fate};
+use tokio::time::timeout;
+use valkey_rdma_client::{Backoff, Client, Command, Config, Error, Fate};
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 
+const TASKS: usize = 200;
+const RESTARTS: u64 = 5;
+/// How long a command may take.
+const LIMIT: Duration = Duration::from_secs(30);
 /// A task that waits this much longer than its timeout counts as hanging: time for a busy machine to tell it.
 const GRACE: Duration = Duration::from_secs(60);
 /// How long some thousand commands may take before nothing moves any more.
 const STUCK: Duration = Duration::from_secs(300);
-/// How much more memory the process may have at the end than at the first restart, when all its tasks were at work.
-const GROWTH_KIB: u64 = 16 * 1024;
-
 /// What became of the commands.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Counts {
     right: AtomicU64,
     wrong: AtomicU64,
@@ -52,50 +39,28 @@ impl Counts {
     }
 
     /// Waits until so many more commands went right.
-    async fn progress(&self, more: u64) -> Result<(), String> {
+    async fn progress(&self, more: u64) {
         let wanted = self.right() + more;
         let reach = async {
             while self.right() < wanted {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(STUCK, reach).await.map_err(|_| format!("stuck at {} of {wanted} right", self.right()))
+        timeout(STUCK, reach).await.unwrap_or_else(|_| panic!("stuck before {wanted} right: {self:?}"));
     }
 
-    fn report(&self, client: &Client, restarts: u64) -> Result<(), String> {
+    fn check(&self, client: &Client) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = client.counters();
-        println!(
-            "right {}, wrong {}, hung {}, cancelled {}, not sent {}, may have run {}, timed out {}, not ready {}, server errors {}",
-            self.right(),
-            read(&self.wrong),
-            read(&self.hung),
-            read(&self.cancelled),
-            read(&self.not_sent),
-            read(&self.may_have_run),
-            read(&self.timed_out),
-            read(&self.not_ready),
-            read(&self.refused_by_server),
-        );
-        println!("restarts {restarts}; {counters:?}");
-        if read(&self.wrong) + read(&self.hung) > 0 {
-            return Err("replies reached the wrong task, or tasks hung".to_owned());
-        }
-        if read(&self.refused_by_server) > 0 {
-            return Err("the server refused commands that are right".to_owned());
-        }
-        if counters.reconnects < restarts || self.right() == 0 {
-            return Err(format!("{} reconnects for {restarts} restarts", counters.reconnects));
-        }
-        if counters.in_flight > 0 {
-            return Err(format!("{} commands still in flight", counters.in_flight));
-        }
-        Ok(())
+        assert_eq!((read(&self.wrong), read(&self.hung)), (0, 0), "wrong and hung: {self:?}, {counters:?}");
+        assert_eq!(read(&self.refused_by_server), 0, "right commands were refused: {self:?}, {counters:?}");
+        assert!(counters.reconnects >= RESTARTS && self.right() > 0, "{self:?}, {counters:?}");
+        assert_eq!(counters.in_flight, 0, "commands are still in flight: {self:?}, {counters:?}");
     }
 }
 
 /// Sends commands whose replies only this task can expect, until told to stop.
-async fn work(client: Client, task: usize, limit: Duration, counts: Arc<Counts>) {
+async fn work(client: Client, task: usize, counts: Arc<Counts>) {
     let key = format!("soak:{task}");
     for round in 0_u64.. {
         if counts.stop.load(Ordering::Relaxed) {
@@ -109,7 +74,7 @@ async fn work(client: Client, task: usize, limit: Duration, counts: Arc<Counts>)
             _ => Command::new("ECHO").arg(&mine).idempotent(),
         };
         let (sets, gets) = (format!("{command:?}").contains("SET"), format!("{command:?}").contains("GET"));
-        let call = client.command(command.timeout(limit));
+        let call = client.command(command.timeout(LIMIT));
         let reply = if fastrand::u8(..8) == 0 {
             let moment = Duration::from_micros(fastrand::u64(..3000));
             match timeout(moment, call).await {
@@ -120,7 +85,7 @@ async fn work(client: Client, task: usize, limit: Duration, counts: Arc<Counts>)
                 }
             }
         } else {
-            match timeout(limit + GRACE, call).await {
+            match timeout(LIMIT + GRACE, call).await {
                 Ok(reply) => reply,
                 Err(_) => {
                     counts.hung.fetch_add(1, Ordering::Relaxed);
@@ -148,133 +113,44 @@ async fn work(client: Client, task: usize, limit: Duration, counts: Arc<Counts>)
     }
 }
 
-fn config() -> Config {
-    Config::default()
-        .reconnect(Backoff::default().first(Duration::from_millis(10)).max(Duration::from_millis(500)))
-}
-
-fn start(client: &Client, tasks: usize, limit: Duration) -> (JoinSet<()>, Arc<Counts>) {
-    let counts = Arc::new(Counts::default());
-    let mut running = JoinSet::new();
-    for task in 0..tasks {
-        running.spawn(work(client.clone(), task, limit, counts.clone()));
-    }
-    (running, counts)
-}
-
-async fn stop(mut running: JoinSet<()>, counts: &Counts) {
-    counts.stop.store(true, Ordering::Relaxed);
-    while let Some(ended) = running.join_next().await {
-        ended.expect("no task panics");
-    }
-}
-
 /// Against a mock, in counts and not in time.
-async fn small() -> Result<(), String> {
+async fn soak() {
     let mut address = "127.0.0.1:0".parse().expect("an address");
     let serve = |address| {
         Server::builder(Mock::new()).rdma(DeviceKind::Emulated, address, &TransportConfig::default()).start()
     };
-    let mut server = serve(address).await.map_err(|error| error.to_string())?;
+    let mut server = serve(address).await.expect("a free port");
     let url = server.urls().next().expect("one listener");
     address = url.trim_start_matches("emulated://").parse().expect("an address");
-    let client = Client::connect_with(url.as_str(), &config()).await.map_err(|error| error.to_string())?;
-    let (running, counts) = start(&client, 200, Duration::from_secs(30));
-    for _ in 0..5 {
-        counts.progress(4000).await?;
+    let pauses = Backoff::default().first(Duration::from_millis(10)).max(Duration::from_millis(500));
+    let config = Config::default().reconnect(pauses);
+    let client = Client::connect_with(url.as_str(), &config).await.expect("connected");
+    let counts = Arc::new(Counts::default());
+    let mut running = JoinSet::new();
+    for task in 0..TASKS {
+        running.spawn(work(client.clone(), task, counts.clone()));
+    }
+    for _ in 0..RESTARTS {
+        counts.progress(4000).await;
         server.shutdown().await;
-        server = serve(address).await.map_err(|error| error.to_string())?;
+        server = serve(address).await.expect("the same port");
     }
-    counts.progress(4000).await?;
-    stop(running, &counts).await;
-    // The replies of cancelled commands may still be under way; this one comes after them.
-    client.command(["PING"]).await.map_err(|error| error.to_string())?;
-    counts.report(&client, 5)
+    counts.progress(4000).await;
+    counts.stop.store(true, Ordering::Relaxed);
+    while let Some(ended) = running.join_next().await {
+        ended.expect("no task panics");
+    }
+    // The replies of cancelled commands may be pending; this one comes after them.
+    client.command(["PING"]).await.expect("PONG");
+    counts.check(&client);
 }
 
-/// Against a real server, for so long.
-async fn long(
-    endpoint: Endpoint,
-    tasks: usize,
-    seconds: u64,
-    restarts: u64,
-    server: &[String],
-) -> Result<(), String> {
-    let (program, arguments) = server.split_first().ok_or("which server?")?;
-    let serve = || -> Result<Child, String> {
-        let child = Program::new(program).args(arguments).stdout(Stdio::null()).spawn();
-        child.map_err(|error| format!("{program}: {error}"))
-    };
-    let mut child = serve()?;
-    let client = loop {
-        match Client::connect_with(&endpoint, &config()).await {
-            Ok(client) => break client,
-            Err(error) => println!("{error}"),
-        }
-        sleep(Duration::from_millis(500)).await;
-    };
-    println!("{}", client.info());
-    let (running, counts) = start(&client, tasks, Duration::from_secs(10));
-    let share =
-        Duration::from_secs(seconds) / u32::try_from(restarts + 1).map_err(|error| error.to_string())?;
-    let mut first = None;
-    for restart in 1..=restarts {
-        sleep(share).await;
-        let resident = resident_kib();
-        first.get_or_insert(resident);
-        println!("restart {restart}: {} right, {resident} KiB resident", counts.right());
-        child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;
-        child = serve()?;
-    }
-    sleep(share).await;
-    let resident = resident_kib();
-    println!("end: {} right, {resident} KiB resident", counts.right());
-    stop(running, &counts).await;
-    client.command(["PING"]).await.map_err(|error| error.to_string())?;
-    for connection in client.connections() {
-        println!("{connection}");
-    }
-    let report = counts.report(&client, restarts);
-    child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;
-    report?;
-    match first {
-        Some(first) if resident > first + GROWTH_KIB => Err(format!("{first} KiB became {resident} KiB")),
-        _ => Ok(()),
-    }
+#[tokio::test]
+async fn no_reply_reaches_the_wrong_task_on_one_thread() {
+    soak().await;
 }
 
-fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
-}
-
-fn main() -> ExitCode {
-    let arguments: Vec<_> = env::args()
-        .skip(1)
-        .filter(|argument| argument.contains("://") || !argument.starts_with("--"))
-        .collect();
-    let runtime = Runtime::new().expect("a runtime");
-    let outcome = match &arguments[..] {
-        [url, tasks, seconds, restarts, ..] if url.contains("://") => {
-            let server: Vec<_> = env::args().skip(5).collect();
-            match (url.parse(), tasks.parse(), seconds.parse(), restarts.parse()) {
-                (Ok(url), Ok(tasks), Ok(seconds), Ok(restarts)) => {
-                    runtime.block_on(long(url, tasks, seconds, restarts, &server))
-                }
-                _ => Err("usage: soak URL TASKS SECONDS RESTARTS SERVER [ARGUMENTS...]".to_owned()),
-            }
-        }
-        _ => {
-            let one_thread = Builder::new_current_thread().enable_all().build().expect("a runtime");
-            [runtime, one_thread].iter().try_for_each(|runtime| runtime.block_on(small()))
-        }
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("FAILED: {error}");
-            ExitCode::FAILURE
-        }
-    }
+#[tokio::test(flavor = "multi_thread")]
+async fn no_reply_reaches_the_wrong_task_on_several_threads() {
+    soak().await;
 }

@@ -5,39 +5,39 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use valkey_rdma_doctor::fabric::{Operation, Options, parse_size};
+use valkey_rdma_program::LoginArgs;
 use valkey_rdma_transport::{DeviceKind, Polling};
 
 /// What the user typed.
 #[derive(Debug, Parser)]
 #[command(
     name = "valkey-rdma-doctor",
-    version = valkey_rdma_program::version!("verbs"),
+    version = valkey_rdma_program::version!("verbs", "tls"),
     about = "Does RDMA work here? Without arguments: examines this machine, and says what to do about each finding.",
     after_help = "Exit status: 0 if RDMA works, 1 if it does not, 2 if the command line is wrong, 130 after Ctrl-C; \
                   `listen` ends with 0 after Ctrl-C.",
     args_conflicts_with_subcommands = true,
-    // The subcommands have these flags too.
-    mut_args(|arg| if ["device", "gid"].contains(&arg.get_id().as_str()) { arg.requires("mesh") } else { arg })
+    // The subcommands, or other programs, have these flags too.
+    mut_args(|arg| match arg.get_id().as_str() {
+        "device" | "gid" => arg.requires("mesh"),
+        "user" | "password_file" => arg.requires("url"),
+        _ => arg,
+    })
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 
-    /// Connect to a Valkey server step by step: rdma://, emulated://, valkey:// [user[:password]@]host[:port][?options], or to
-    /// the Unix socket of a gateway or server: unix:PATH
+    /// Connect to a Valkey server step by step: rdma://, emulated://, valkey:// [user[:password]@]host[:port][?options], rdmas:// or
+    /// valkeys:// for TLS, or to the Unix socket of a gateway or server: unix:PATH
     ///
     /// Other users of this machine can see a password in the URL. Without one there, it is that of --password-file, or of
     /// VALKEY_RDMA_PASSWORD, VALKEYCLI_AUTH or REDISCLI_AUTH.
     #[arg(long, value_name = "URL", conflicts_with_all = ["host", "mesh"])]
     pub(crate) url: Option<String>,
 
-    /// User whose password the file or variable has. Default: the default user
-    #[arg(long, value_name = "NAME", requires = "url")]
-    pub(crate) user: Option<String>,
-
-    /// File with the password, in one line
-    #[arg(long, value_name = "FILE", requires = "url")]
-    pub(crate) password_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) login: LoginArgs,
 
     /// Check every pair of these machines: start it on each with the same list
     #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', conflicts_with = "host")]

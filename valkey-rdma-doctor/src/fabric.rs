@@ -3,7 +3,6 @@
 //! [`Service`] answers; [`check`] connects to one, compares what arrives with what was sent, and measures. Both talk over a
 //! TCP connection about what comes next. [`Node`] lets a group of machines check each other, pair by pair.
 
-mod apart;
 mod compare;
 mod control;
 mod drive;
@@ -16,6 +15,7 @@ mod mesh;
 mod message;
 mod options;
 mod plot;
+mod quota;
 mod respond;
 mod run;
 mod service;
@@ -28,7 +28,7 @@ mod size;
 mod system_calls;
 mod table;
 mod tcp;
-mod thread;
+mod work;
 
 pub use self::error::FabricError;
 pub use self::figures::{Direction, Figures, Found, Latency, Rate, Row, Side};

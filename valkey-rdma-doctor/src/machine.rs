@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn bytes_are_rounded_for_people() {
         for (count, text) in
-            [(65_536, "64 KiB"), (3_179_008, "3 MiB"), (8 << 20, "8 MiB"), (3 << 29, "1.5 GiB")]
+            [(65_536, "64 KiB"), (3_244_544, "3.1 MiB"), (8 << 20, "8 MiB"), (3 << 29, "1.5 GiB")]
         {
             assert_eq!(super::bytes(count), text);
         }

@@ -3,30 +3,23 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod login;
 mod progress;
 mod run_fabric;
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use valkey_rdma_client::Endpoint;
+use valkey_rdma_client::{Endpoint, Transport};
 use valkey_rdma_doctor::fabric;
 use valkey_rdma_doctor::machine::{self, Root, Wishes};
 use valkey_rdma_doctor::{Report, Style, probe, server};
 
 use args::{Args, Command};
-use login::Login;
-use valkey_rdma_program::{Interrupt, shown};
-
-/// Exit status if RDMA cannot work, or a check failed.
-const FAILED: u8 = 1;
-/// Exit status if the command line makes no sense.
-const REFUSED: u8 = 2;
+use valkey_rdma_program::{Interrupt, LevelFilter, fail, print, refuse, runtime, shown, start};
 
 fn main() -> ExitCode {
-    let args: Args = match valkey_rdma_program::parse() {
+    let args: Args = match start(LevelFilter::OFF) {
         Ok(args) => args,
         Err(status) => return status,
     };
@@ -34,12 +27,11 @@ fn main() -> ExitCode {
     if args.counts_system_calls()
         && let Err(reason) = fabric::count_system_calls()
     {
-        complain(&format!("--system-calls: {reason}"));
-        return ExitCode::from(FAILED);
+        return fail(&format!("--system-calls: {reason}"));
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime(1) {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("the runtime cannot start: {error}")),
+        Err(error) => return fail(&error),
     };
     let status = runtime.block_on(run(&args));
     runtime.shutdown_background();
@@ -63,21 +55,19 @@ async fn run(args: &Args) -> ExitCode {
 /// Examines this machine, or a server.
 async fn examine(args: &Args) -> ExitCode {
     if let Some(url) = &args.url {
-        let socket =
-            url.strip_prefix("unix:").map(|path| path.strip_prefix("//").unwrap_or(path)).map(Path::new);
-        let endpoint = match (socket, url.parse().map_err(|error| format!("--url: {error}; see --help"))) {
+        // As the gateway's `--listen` writes it. With `//`, it is a URL.
+        let path = url.strip_prefix("unix:").filter(|path| !path.starts_with("//"));
+        let endpoint = match (path, url.parse().map_err(|error| format!("--url: {error}; see --help"))) {
             (Some(_), _) => with_login(args, server::socket_endpoint()),
             // Not by clap, which would repeat the password.
             (None, parsed) => parsed.and_then(one_server).and_then(|endpoint| with_login(args, endpoint)),
         };
         let endpoint = match endpoint {
             Ok(endpoint) => endpoint,
-            Err(error) => {
-                complain(&error);
-                return ExitCode::from(REFUSED);
-            }
+            Err(error) => return refuse(&error),
         };
-        if let Some(path) = socket {
+        let of_url = (endpoint.transport() == Transport::Unix).then(|| endpoint.host());
+        if let Some(path) = path.or(of_url).map(Path::new) {
             let report = server::examine_socket(path, &endpoint).await;
             return show(&report, "server", &server::socket_conclusion(&report, path), args.json);
         }
@@ -85,8 +75,7 @@ async fn examine(args: &Args) -> ExitCode {
         return show(&report, "server", &server::conclusion(&report, &endpoint), args.json);
     }
     if let Some(host) = args.host.as_deref().filter(|host| shown(host) != *host) {
-        complain(&format!("--host: {} is not a host: a server's URL is for --url", shown(host)));
-        return ExitCode::from(REFUSED);
+        return refuse(&format!("--host: {} is not a host: a server's URL is for --url", shown(host)));
     }
     let root = Root::of_this_machine();
     let probes = probe::this_machine(&root, args.host.as_deref()).await;
@@ -104,16 +93,14 @@ fn one_server(endpoint: Endpoint) -> Result<Endpoint, String> {
 
 /// The server with the login beside the URL, unless the URL has one.
 fn with_login(args: &Args, endpoint: Endpoint) -> Result<Endpoint, String> {
-    let (user, file) = (args.user.as_deref(), args.password_file.as_deref());
-    if endpoint.password().is_some() {
-        return match user.is_some() || file.is_some() {
+    if endpoint.has_login() {
+        return match args.login.user.is_some() || args.login.password_file.is_some() {
             true => Err("--url has a login: leave it out, or --user and --password-file".to_owned()),
             false => Ok(endpoint),
         };
     }
-    let login = Login::find(user, file, |name| std::env::var(name).ok())?;
-    Ok(match login {
-        Some(login) => login.apply(endpoint),
+    Ok(match args.login.login()? {
+        Some(login) => endpoint.with_login(login.user, login.password),
         None => endpoint,
     })
 }
@@ -127,17 +114,5 @@ fn show(report: &Report, subject: &str, conclusion: &str, json: bool) -> ExitCod
         format!("{}{conclusion}\n", report.text(style))
     };
     print(&text);
-    if report.works() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
-}
-
-/// Prints on standard output. A reader that has seen enough, such as `head`, changes nothing about the verdict.
-fn print(text: &str) {
-    let mut out = io::stdout();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-/// Reports an error in one line.
-fn complain(message: &str) -> ExitCode {
-    valkey_rdma_program::complain(message);
-    ExitCode::from(FAILED)
+    if report.works() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

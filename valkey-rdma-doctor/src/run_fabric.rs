@@ -10,22 +10,21 @@ use futures_util::future::try_join_all;
 use serde_json::json;
 use valkey_rdma_doctor::Style;
 use valkey_rdma_doctor::fabric::{self, Found, Matrix, Options, Service};
-use valkey_rdma_program::{Interrupt, ReservedFile, shown};
+use valkey_rdma_program::{Interrupt, ReservedFile, complain, fail, print, refuse, shown};
 use valkey_rdma_transport::address::{self, AddressError};
 
 use crate::args::CheckArgs;
 use crate::progress::Bar;
-use crate::{FAILED, REFUSED, complain, print};
 
 /// Answers checks until Ctrl-C.
 pub(crate) async fn listen(addr: &str, options: &Options, corrupt: bool, interrupt: Interrupt) -> ExitCode {
     let addr = match resolve(addr).await {
         Ok(addr) => addr,
-        Err(error) => return complain(&error),
+        Err(error) => return fail(&error),
     };
     let service = match Service::bind(addr, options).await {
         Ok(service) => service.corrupt(corrupt),
-        Err(error) => return complain(&error.to_string()),
+        Err(error) => return fail(&error.to_string()),
     };
     print(&format!("ready {}\n", service.local_addr()));
     let report = |ended: &fabric::Ended| {
@@ -35,7 +34,7 @@ pub(crate) async fn listen(addr: &str, options: &Options, corrupt: bool, interru
         });
     };
     tokio::select! {
-        Err(error) = service.run(&report) => complain(&error.to_string()),
+        Err(error) = service.run(&report) => fail(&error.to_string()),
         () = interrupt.asked() => ExitCode::SUCCESS,
     }
 }
@@ -46,15 +45,12 @@ pub(crate) async fn check(args: &CheckArgs, interrupt: Interrupt) -> ExitCode {
         (0..args.addrs.len()).filter_map(|number| Some(plot_of(args.plot.as_deref()?, number))).collect();
     let _reserved = match plots.iter().map(|file| reserve(file)).collect::<Result<Vec<_>, _>>() {
         Ok(reserved) => reserved,
-        Err(error) => {
-            complain(&error);
-            return ExitCode::from(REFUSED);
-        }
+        Err(error) => return refuse(&error),
     };
     // Before anything is measured: a wrong name must not cost the results of the peers before it.
     let addrs = match try_join_all(args.addrs.iter().map(|text| resolve(text))).await {
         Ok(addrs) => addrs,
-        Err(error) => return complain(&error),
+        Err(error) => return fail(&error),
     };
     let options = args.options();
     let mut works = true;
@@ -99,7 +95,7 @@ pub(crate) async fn check(args: &CheckArgs, interrupt: Interrupt) -> ExitCode {
         }
     }
     print_documents(args.json, documents, works);
-    if works { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+    if works { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn print_documents(wanted: bool, documents: Vec<serde_json::Value>, works: bool) {
@@ -123,20 +119,18 @@ pub(crate) async fn mesh(
     for text in list {
         match resolve(text).await {
             Ok(addr) if nodes.contains(&addr) => {
-                complain(&format!("--mesh: {addr} is in the list twice"));
-                return ExitCode::from(REFUSED);
+                return refuse(&format!("--mesh: {addr} is in the list twice"));
             }
             Ok(addr) => nodes.push(addr),
-            Err(error) => return complain(&error),
+            Err(error) => return fail(&error),
         }
     }
     if nodes.len() < 2 {
-        complain("--mesh: give at least two addresses, separated by commas");
-        return ExitCode::from(REFUSED);
+        return refuse("--mesh: give at least two addresses, separated by commas");
     }
     let node = match fabric::Node::join(&nodes, options).await {
         Ok(node) => node,
-        Err(error) => return complain(&error.to_string()),
+        Err(error) => return fail(&error.to_string()),
     };
     let number = node.number();
     let mut matrix = Matrix::new(nodes);
@@ -168,9 +162,9 @@ pub(crate) async fn mesh(
             complain("interrupted: the other machines report this one as missing");
             ExitCode::from(Interrupt::EXIT_STATUS)
         }
-        Some(Err(error)) => complain(&error.to_string()),
+        Some(Err(error)) => fail(&error.to_string()),
         Some(Ok(())) if works => ExitCode::SUCCESS,
-        Some(Ok(())) => ExitCode::from(FAILED),
+        Some(Ok(())) => ExitCode::FAILURE,
     }
 }
 
@@ -194,7 +188,7 @@ fn plot(found: &Found, file: &Path) -> Result<(), String> {
     if found.rows.is_empty() {
         return Ok(());
     }
-    std::fs::write(file, fabric::draw(found)?).map_err(|error| error.to_string())
+    std::fs::write(file, fabric::draw(found)).map_err(|error| error.to_string())
 }
 
 /// The file of each peer's plot: FILE.svg, FILE.1.svg, FILE.2.svg.

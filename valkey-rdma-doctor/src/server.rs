@@ -1,27 +1,26 @@
 //! A Valkey server: connects as the client does, step by step, and asks the server what it is.
 
+mod ask_again;
+mod certificate;
 mod known_bugs;
 mod listener;
-mod observed;
 mod socket;
 mod steps;
+mod tls;
 mod version;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
-use valkey_rdma_client::{Client, Endpoint, Transport, Value};
+use tokio::time::timeout;
+use valkey_rdma_client::{Client, Dialer, Endpoint, Error, Transport, Value};
 use valkey_rdma_transport::address;
 
 use self::listener::RdmaListener;
 pub use self::socket::{examine_socket, socket_conclusion, socket_endpoint};
 use self::steps::{Connected, Steps, cause_of};
 use self::version::Version;
-use crate::report::{Finding, Report, Section};
-
-/// Replaces a longer `timeout=`: 20 days.
-const LONGEST: Duration = Duration::from_secs(20 * 24 * 3600);
+use crate::report::{Finding, Report, Section, Verdict};
 
 /// How long the server may take to answer a question, once it has admitted the client.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,18 +28,28 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Connects to a server step by step, and reports each step with the time it took.
 pub async fn examine(endpoint: &Endpoint) -> Report {
     let mut report = Report::default();
-    let mut steps = Steps::new(endpoint);
-    // Clocks cannot represent the longest.
-    let deadline = Instant::now() + endpoint.timeout().min(LONGEST);
-    let connected = steps.connect(endpoint, deadline).await;
-    let rdma_failed = connected.is_none() && endpoint.transport() != Transport::Tcp;
-    report.push(steps.section);
-    if let Some(connected) = connected {
-        describe(&connected, &mut report).await;
-        let _ = timeout(PATIENCE, connected.client.close()).await;
-    }
-    if rdma_failed && endpoint.transport() == Transport::Rdma {
-        report.push(ask_over_tcp(endpoint).await);
+    // Over TCP it is another report.
+    let only = endpoint.clone().with_fallback(false);
+    let (section, connected) = Steps::new(endpoint).take(Dialer::new(only, &steps::config())).await;
+    report.push(section);
+    match connected {
+        Ok(connected) => {
+            if let Some(info) = &connected.tls {
+                report.push(tls::shown(endpoint, info));
+            }
+            describe(&connected, &mut report).await;
+            let _ = timeout(PATIENCE, connected.client.close()).await;
+        }
+        Err(error) => {
+            if let Error::Connect(error) = &error
+                && let Some(section) = ask_again::ask_again(endpoint, error.cause()).await
+            {
+                report.push(section);
+            }
+            if endpoint.transport() == Transport::Rdma {
+                report.push(ask_over_tcp(endpoint).await);
+            }
+        }
     }
     report
 }
@@ -74,11 +83,31 @@ async fn describe(connected: &Connected, report: &mut Report) {
         }
     };
     section.findings.extend(connected.windows());
+    let mut speaks_rdma = false;
     if let Ok(info) = &info {
-        section.push(listener_finding(info, None));
+        let finding = listener_finding(info, None);
+        let is_over_rdma = connected.info.is_some();
+        speaks_rdma = match finding.verdict {
+            Verdict::Ok => true,
+            Verdict::Warning => false,
+            // It does not say.
+            _ => is_over_rdma,
+        };
+        // The connection is one over RDMA, and this server has none: a gateway has answered, and has passed on its INFO.
+        section.push(if is_over_rdma && !speaks_rdma {
+            Finding::note(
+                "rdma listener",
+                "INFO server names none: a gateway in front of it answers over RDMA",
+            )
+        } else {
+            finding
+        });
     }
     report.push(section);
-    if let Some(version) = version {
+    // Only what is over RDMA can go wrong there.
+    if let Some(version) = version
+        && speaks_rdma
+    {
         report.push(known_bugs::section(version));
     }
 }
@@ -166,9 +195,10 @@ async fn ask_over_tcp(endpoint: &Endpoint) -> Section {
     let mut section = Section::new("over tcp instead");
     let mut tcp = Endpoint::new(Transport::Tcp, endpoint.host(), endpoint.port())
         .with_timeout(endpoint.timeout().min(PATIENCE))
-        .with_protocol(endpoint.protocol());
-    if let Some(password) = endpoint.password() {
-        tcp = tcp.with_login(endpoint.user().unwrap_or("default"), password);
+        .with_protocol(endpoint.protocol())
+        .with_login_of(endpoint);
+    if let Some(tls) = endpoint.tls() {
+        tcp = tcp.with_tls(tls.clone());
     }
     match Client::connect(&tcp).await {
         Ok(client) => {
@@ -186,6 +216,9 @@ async fn ask_over_tcp(endpoint: &Endpoint) -> Section {
         Err(error) if error.server().is_some() => {
             section.push(Finding::note("answers", format!("yes, and refuses: {error:#}")));
         }
+        Err(_) if endpoint.tls().is_some() && ask_again::speaks_plain(endpoint).await => {
+            section.push(Finding::note("answers", "yes, at the same host and port, and without TLS"));
+        }
         Err(error) => section.push(
             Finding::note("answers", format!("no: {error:#}"))
                 .remedy("is the server running, and is this its host and port?"),
@@ -197,7 +230,6 @@ async fn ask_over_tcp(endpoint: &Endpoint) -> Section {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Verdict;
 
     #[test]
     fn a_listener_on_another_address_is_compared_with_the_one_used() {

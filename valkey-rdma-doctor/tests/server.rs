@@ -66,6 +66,41 @@ async fn a_server_on_this_projects_library_is_no_valkey() {
     }
 }
 
+/// A server without RDMA cannot have bugs over RDMA, whichever way it is reached: a gateway passes INFO on.
+#[tokio::test]
+async fn a_valkey_without_rdma_behind_a_gateway_is_right() {
+    let mock = Mock::new();
+    mock.on("INFO")
+        .reply("valkey_version:9.1.2\r\nserver_mode:standalone\r\nlistener0:name=tcp,bind=*,port=6379\r\n");
+    let server =
+        Server::builder(mock).rdma(DeviceKind::Emulated, loopback(), &Config::default()).tcp(loopback());
+    let server = server.start().await.expect("a server");
+    for url in server.urls() {
+        let report = examined(&url).await;
+        let over_rdma = url.starts_with("emulated");
+        assert_eq!(value(&report, "rdma listener").contains("a gateway"), over_rdma, "{report:#?}");
+        assert!(report.sections.iter().all(|section| section.name != "known bugs"), "{report:#?}");
+    }
+}
+
+/// The RDMA clients of a server that is examined over TCP meet its bugs.
+#[tokio::test]
+async fn over_tcp_the_bugs_over_rdma_of_a_server_that_listens_there_are_named() {
+    for (listeners, has_bugs) in [
+        ("listener0:name=tcp,bind=*,port=6379\r\nlistener1:name=rdma,bind=10.0.0.1,port=6379\r\n", true),
+        ("listener0:name=tcp,bind=*,port=6379\r\n", false),
+        // Older than Valkey 8.
+        ("", false),
+    ] {
+        let mock = Mock::new();
+        mock.on("INFO").reply(format!("valkey_version:9.1.2\r\nserver_mode:standalone\r\n{listeners}"));
+        let server = Server::builder(mock).tcp(loopback()).start().await.expect("a server");
+        let report = examined(&server.urls().next().expect("a URL")).await;
+        let bugs = report.sections.iter().any(|section| section.name == "known bugs");
+        assert_eq!(bugs, has_bugs, "{report:#?}");
+    }
+}
+
 #[tokio::test]
 async fn over_tcp_the_steps_of_rdma_are_left_out() {
     let server = Server::builder(Mock::new()).tcp(loopback()).start().await.expect("a server");

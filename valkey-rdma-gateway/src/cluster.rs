@@ -4,11 +4,10 @@
 //! node. It finds the nodes, follows redirections and joins replies. A [`Lane`] keeps the order of one local client.
 
 mod answers;
+mod failure;
 mod info;
 mod joined;
 mod lane;
-mod newcomers;
-mod refusal;
 mod scan;
 
 use std::collections::HashMap;
@@ -28,18 +27,18 @@ use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::sync::lock;
 
 pub(crate) use self::answers::NO_CLUSTER;
+pub(crate) use self::failure::{failure, is_about_nodes, is_refusal};
 pub(crate) use self::lane::Lane;
-pub(crate) use self::refusal::{failure, is_about_nodes, is_refusal};
 use self::scan::Scans;
-use crate::backoff;
+use crate::config::login::{RouteLogin, endpoints};
 use crate::core::Core;
 use crate::error::GatewayError;
-use crate::identity::{Identity, Key};
-use crate::login::{RouteLogin, endpoints};
-use crate::metrics::Metrics;
-use crate::open_error::OpenError;
-use crate::server::Server;
-use crate::standing::Standing;
+use crate::observe::metrics::Metrics;
+use crate::upstream::backoff;
+use crate::upstream::identity::{Identity, Key};
+use crate::upstream::open_error::OpenError;
+use crate::upstream::server::Server;
+use crate::upstream::standing::Standing;
 
 /// A cluster, and the clients of the library by the login they use.
 pub(crate) struct Cluster {
@@ -90,12 +89,31 @@ impl Cluster {
         // Held until the end, so that no member begins with the old password.
         let members = lock(&self.members);
         for seed in lock(&self.seeds).iter_mut() {
-            *seed = login.apply(seed.clone());
+            *seed = seed.clone().with_login(&login.user, &login.password);
         }
         members
             .values()
             .filter(|member| member.key.has_default_login())
             .for_each(|member| member.set_login(login));
+    }
+
+    /// Clients without a login get new connections with their next command.
+    pub(crate) fn drop_default_login(&self) {
+        let members = lock(&self.members);
+        members
+            .values()
+            .filter(|member| member.key.has_default_login())
+            .for_each(|member| *lock(&member.client) = None);
+    }
+
+    /// The reply of some node to a question, on a connection of clients without a login. `None` if there is none, or no reply.
+    pub(crate) async fn ask_without_login(&self, question: Command) -> Option<Value> {
+        let client = {
+            let members = lock(&self.members);
+            let mut known = members.values().filter(|member| member.key.has_default_login());
+            known.find_map(|member| lock(&member.client).clone())
+        };
+        command_on(&client?, Route::Any, question).await.ok()
     }
 
     /// The way of one local client into the cluster. It connects with the first command.
@@ -216,8 +234,9 @@ impl Member {
     /// Forgets the client if its password is another one. Commands that have begun to use it end there.
     fn set_login(&self, login: &RouteLogin) {
         let mut seeds = lock(&self.seeds);
-        let changed =
-            seeds.as_ref().map(|seeds| seeds.iter().cloned().map(|seed| login.apply(seed)).collect());
+        let changed = seeds.as_ref().map(|seeds| {
+            seeds.iter().cloned().map(|seed| seed.with_login(&login.user, &login.password)).collect()
+        });
         if *seeds != changed {
             *seeds = changed;
             *lock(&self.client) = None;
@@ -308,7 +327,7 @@ fn open_error(error: &Error) -> OpenError {
         );
         return OpenError::Settings(text);
     }
-    match cause.server().filter(|_| !refusal::passes(cause)) {
+    match cause.server().filter(|_| !failure::passes(cause)) {
         Some(refusal) => OpenError::Refused(format!("-{refusal}\r\n").into()),
         None => OpenError::Unreachable(format!("{error:#}")),
     }
@@ -324,8 +343,8 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::limits::Limits;
-    use crate::services::Services;
+    use crate::config::limits::Limits;
+    use crate::observe::metrics::Services;
 
     fn cluster() -> (Cluster, Identity) {
         let urls = ["valkey://127.0.0.1:1".to_owned()];

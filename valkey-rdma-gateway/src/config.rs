@@ -1,9 +1,11 @@
 //! [`Config`]: what a gateway listens to and connects to; from the command line or a file.
 
-mod circle;
+pub(crate) mod limits;
+pub(crate) mod login;
+pub(crate) mod route;
 mod syntax;
+pub(crate) mod tls;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
@@ -13,15 +15,17 @@ use std::slice;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use valkey_rdma_client::Endpoint;
+use valkey_rdma_transport::tls::TlsAcceptor;
 
 use crate::cluster;
+use crate::config::limits::Limits;
+use crate::config::login::{RouteLogin, read_password};
+use crate::config::route::Share;
+use crate::config::tls::RouteTls;
 use crate::error::{GatewayError, shown_url};
-use crate::limits::Limits;
-use crate::listen::Listen;
-use crate::login::{RouteLogin, read_password};
-use crate::route::Share;
-use crate::server::Server;
-use crate::services::Services;
+use crate::front::listen::Listen;
+use crate::observe::metrics::Services;
+use crate::upstream::server::Server;
 
 /// The configuration of a gateway. As a file:
 ///
@@ -39,9 +43,13 @@ use crate::services::Services;
 /// share = "auto"
 ///
 /// [[route]]
-/// listen = ["unix:/run/valkey-rdma-gateway/cluster.sock"]
+/// listen = ["rdmas:10.0.0.9:6380", "tls:10.0.0.9:6380"]
 /// server = ["rdma://10.0.0.1:6379", "rdma://10.0.0.2:6379"]
 /// cluster = true
+///
+/// [route.tls]
+/// cert = "/etc/valkey-rdma-gateway.crt"
+/// key = "/etc/valkey-rdma-gateway.key"
 /// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -68,7 +76,6 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAd
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
     /// Where local clients connect.
-    #[serde(deserialize_with = "addresses")]
     pub listen: Vec<Listen>,
     /// URL of the server. Of a [cluster](Self::cluster): of one or several of its nodes.
     #[serde(rename = "server", deserialize_with = "one_or_several")]
@@ -86,6 +93,9 @@ pub struct RouteConfig {
     /// Whether clients share connections.
     #[serde(default)]
     pub share: Share,
+    /// The certificates of its encrypted listeners, which need them.
+    #[serde(default)]
+    pub tls: Option<RouteTls>,
 }
 
 /// A string, or a list of strings.
@@ -102,17 +112,6 @@ fn one_or_several<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D:
     })
 }
 
-/// Addresses to listen on. The error names all that are none.
-fn addresses<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<Listen>, D::Error> {
-    let parsed: Vec<_> =
-        Vec::<String>::deserialize(value)?.iter().map(|text| text.parse::<Listen>()).collect();
-    let wrong: Vec<_> = parsed.iter().filter_map(|one| one.as_ref().err()).map(ToString::to_string).collect();
-    match wrong.is_empty() {
-        true => Ok(parsed.into_iter().flatten().collect()),
-        false => Err(D::Error::custom(wrong.join("; "))),
-    }
-}
-
 /// Without the passwords and the options in the URLs.
 impl fmt::Debug for RouteConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -120,7 +119,7 @@ impl fmt::Debug for RouteConfig {
         let mut shown = f.debug_struct("RouteConfig");
         shown.field("listen", &self.listen).field("servers", &servers).field("cluster", &self.cluster);
         shown.field("user", &self.user).field("password_file", &self.password_file);
-        shown.field("share", &self.share).finish()
+        shown.field("share", &self.share).field("tls", &self.tls).finish()
     }
 }
 
@@ -128,7 +127,9 @@ impl RouteConfig {
     /// The login beside the URL, if there is one. Reads the file with its password.
     pub(crate) fn login(&self) -> Result<Option<RouteLogin>, GatewayError> {
         match (self.user.clone(), &self.password_file) {
-            (user, Some(file)) => Ok(Some(RouteLogin { user, password: read_password(file)? })),
+            (user, Some(file)) => {
+                Ok(Some(RouteLogin { user: user.unwrap_or_default(), password: read_password(file)? }))
+            }
             (None, None) => Ok(None),
             (Some(user), None) => {
                 Err(GatewayError::Config(format!("user = \"{user}\" needs a password_file")))
@@ -136,33 +137,35 @@ impl RouteConfig {
         }
     }
 
-    /// What is wrong with it, addresses apart. Reads the file with its password.
-    fn mistakes(&self, limits: &Limits) -> Vec<GatewayError> {
-        let (login, refused) = match self.login() {
-            Ok(login) => (login, None),
-            Err(error) => (None, Some(error)),
-        };
-        let refused_by = |urls: &[String]| {
-            Server::new(urls, self.cluster, login.as_ref(), limits, &Services::default()).err()
-        };
-        // What is wrong with several is said once.
-        let mut wrong = BTreeMap::new();
-        for (at, url) in self.servers.iter().enumerate() {
-            if let Some(mut mistake) = refused_by(slice::from_ref(url)) {
-                // What may be shown of an invalid URL does not say which it is.
-                if let (GatewayError::Server { url, .. }, 2..) = (&mut mistake, self.servers.len()) {
-                    *url = format!("{url}, number {} of {}", at + 1, self.servers.len());
-                }
-                wrong.entry(mistake.to_string()).or_insert((at, mistake));
-            }
+    /// Reads the certificates of its encrypted listeners, if it has any.
+    pub(crate) fn acceptor(&self) -> Result<Option<TlsAcceptor>, GatewayError> {
+        match (self.listen.iter().find(|listen| listen.is_encrypted()), &self.tls) {
+            (Some(_), Some(tls)) => Ok(Some(tls.acceptor()?)),
+            (None, None) => Ok(None),
+            (Some(listen), None) => Err(GatewayError::Config(format!("{listen} {NEEDS_CERTIFICATE}"))),
+            (None, Some(_)) => Err(GatewayError::Config(UNUSED_CERTIFICATE.to_owned())),
         }
-        let mut wrong: Vec<_> = wrong.into_values().collect();
-        wrong.sort_by_key(|(at, _)| *at);
-        let mut wrong: Vec<_> = wrong.into_iter().map(|(_, mistake)| mistake).collect();
+    }
+
+    /// Reads the files with its password and its certificates.
+    fn check(&self, limits: &Limits) -> Result<(), GatewayError> {
+        let login = self.login()?;
+        let check =
+            |urls: &[String]| Server::new(urls, self.cluster, login.as_ref(), limits, &Services::default());
+        for (number, url) in (1..).zip(&self.servers) {
+            check(slice::from_ref(url)).map_err(|mistake| match (mistake, self.servers.len()) {
+                // What may be shown of an invalid URL does not say which it is.
+                (GatewayError::Server { url, source }, count @ 2..) => {
+                    GatewayError::Server { url: format!("{url}, number {number} of {count}"), source }
+                }
+                (mistake, _) => mistake,
+            })?;
+        }
         if self.servers.is_empty() {
-            wrong.extend(refused_by(&[]));
-        } else if wrong.is_empty() && self.cluster {
-            wrong.extend(cluster::seeds(&self.servers, login.as_ref()).err());
+            check(&[])?;
+        }
+        if self.cluster {
+            cluster::seeds(&self.servers, login.as_ref())?;
         }
         let contradiction = match (self.cluster, self.share) {
             (true, Share::Never) => {
@@ -174,12 +177,21 @@ impl RouteConfig {
             (false, _) if self.servers.iter().any(|url| is_of_cluster(url)) => {
                 Some("the URL is that of a cluster: --cluster, or cluster = true of the file")
             }
+            _ if self.listen.is_empty() => {
+                Some("listen = []: it needs an address to listen on, or leave out the route")
+            }
             _ => None,
         };
-        let contradiction = contradiction.map(|text| GatewayError::Config(text.to_owned()));
-        refused.into_iter().chain(wrong).chain(contradiction).collect()
+        let mistake =
+            contradiction.map(str::to_owned).or_else(|| self.listen.iter().find_map(Listen::mistake));
+        mistake.map_or(Ok(()), |text| Err(GatewayError::Config(text)))?;
+        self.acceptor().map(drop)
     }
 }
+
+const NEEDS_CERTIFICATE: &str =
+    "needs a certificate: --tls-cert and --tls-key, or [route.tls] with cert and key in the file";
+const UNUSED_CERTIFICATE: &str = "there is a certificate and no listener that uses it: listen on tls:ADDR:PORT or rdmas:ADDR:PORT, or leave it out";
 
 /// True for a URL such as `rdma+cluster://host`. Without `cluster`, one of its nodes would be the server.
 fn is_of_cluster(url: &str) -> bool {
@@ -212,48 +224,47 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks everything that can be checked without listening or connecting. Reads the files with passwords.
+    /// Checks everything that can be checked without listening or connecting. Reads the files with passwords and certificates.
     ///
     /// # Errors
-    /// [`GatewayError::Config`], [`GatewayError::Server`] or [`GatewayError::Password`] with what is wrong, in [`GatewayError::Route`]
-    /// if there are several routes, and all of them in [`GatewayError::Several`].
+    /// [`GatewayError::Config`], [`GatewayError::Server`], [`GatewayError::Password`] or [`GatewayError::Tls`] with the first mistake, in
+    /// [`GatewayError::Route`] if there are several routes.
     pub fn check(&self) -> Result<(), GatewayError> {
-        let mut mistakes: Vec<_> = self.limits.mistakes().into_iter().map(GatewayError::Config).collect();
-        // A limit that is reported already is not reported by each route.
-        let limits = if mistakes.is_empty() { self.limits.clone() } else { Limits::default() };
+        self.limits.check().map_err(GatewayError::Config)?;
         let metrics = self.metrics.map(Listen::Tcp);
-        let mut seen: Vec<&Listen> = metrics.iter().collect();
+        let mut seen: Vec<Listen> = metrics.into_iter().collect();
         for (number, route) in (1..).zip(&self.routes) {
-            let mut found = route.mistakes(&limits);
-            if route.listen.is_empty() {
-                let missing = "listen = []: it needs an address to listen on, or leave out the route";
-                found.push(GatewayError::Config(missing.to_owned()));
-            }
-            if let Some(listen) = circle::circle(&self.routes, number - 1) {
-                let text = format!("its server is its own listener {listen}: commands would go in a circle");
-                found.push(GatewayError::Config(text));
-            }
-            found.extend(route.listen.iter().filter_map(Listen::mistake).map(GatewayError::Config));
-            for listen in &route.listen {
-                let any_port = matches!(listen, Listen::Tcp(addr) | Listen::Rdma(addr) | Listen::Emulated(addr) if addr.port() == 0);
-                if seen.contains(&listen) && !any_port {
-                    found.push(GatewayError::Config(format!("{listen} is there twice")));
+            let mut check = || {
+                route.check(&self.limits)?;
+                for listen in &route.listen {
+                    // A port has one listener, encrypted or not.
+                    let address = listen.unencrypted();
+                    if seen.contains(&address) && !address.is_any_port() {
+                        return Err(GatewayError::Config(format!("the address of {listen} is there twice")));
+                    }
+                    seen.push(address);
                 }
-                seen.push(listen);
-            }
-            mistakes.extend(found.into_iter().map(|mistake| match self.routes.len() {
+                Ok(())
+            };
+            check().map_err(|mistake| match self.routes.len() {
                 1 => mistake,
                 _ => GatewayError::Route { number, source: mistake.into() },
-            }));
+            })?;
         }
-        if self.routes.is_empty() {
-            let missing = "it needs a [[route]] with an address to listen on";
-            mistakes.push(GatewayError::Config(missing.to_owned()));
+        match self.routes.is_empty() {
+            true => Err(GatewayError::Config("it needs a [[route]] with an address to listen on".to_owned())),
+            false => Ok(()),
         }
-        GatewayError::of(mistakes)
     }
 
-    /// Settings that fail at the start unless something, such as systemd, prepares for them.
+    /// When the certificates of encrypted listeners end: `the certificate /etc/server.crt ends 2027-02-27, in 90 days`.
+    #[must_use]
+    pub fn ends(&self) -> Vec<String> {
+        self.routes.iter().filter_map(|route| route.tls.as_ref()?.end()).collect()
+    }
+
+    /// Settings that fail at the start unless something, such as systemd, prepares for them; and why clients refuse the certificates of
+    /// encrypted listeners, or will within 14 days.
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
         let sockets = self.routes.iter().flat_map(|route| &route.listen);
@@ -266,7 +277,9 @@ impl Config {
             let folder = folder.display();
             Some(format!("{listen}: there is no directory {folder}; the gateway starts only if RuntimeDirectory= of its unit, or you, make it"))
         });
-        missing.collect()
+        let certificates =
+            self.routes.iter().filter_map(|route| route.tls.as_ref()).flat_map(RouteTls::doubts);
+        missing.chain(certificates).collect()
     }
 }
 

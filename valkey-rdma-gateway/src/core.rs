@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::Semaphore;
 use valkey_rdma_transport::sync::{read, write};
 
-use crate::clients::Clients;
-use crate::descriptors::Budget;
-use crate::limits::Limits;
-use crate::refusal_log::RefusalLog;
-use crate::seldom::Seldom;
-use crate::services::Services;
+use crate::config::limits::Limits;
+use crate::front::descriptors::Budget;
+use crate::front::refusals::Refusals;
+use crate::observe::metrics::Services;
+use crate::observe::refusal_log::RefusalLog;
+use crate::observe::seldom::Seldom;
+use crate::session::clients::Clients;
 
 pub(crate) struct Core {
     limits: RwLock<Arc<Limits>>,
@@ -31,10 +31,11 @@ pub(crate) struct Core {
     budget: RwLock<Budget>,
     /// File descriptors that connections to all servers may need, also to those that only clients from before a reload use.
     pub(crate) of_servers: AtomicUsize,
-    /// Held by each client that is being refused: these take descriptors too.
-    pub(crate) refusing: Arc<Semaphore>,
+    pub(crate) refusing: Refusals,
     /// Limits the log lines about clients that are refused.
     pub(crate) refused_clients: Seldom,
+    /// Limits the log lines about clients without a TLS connection.
+    pub(crate) failed_handshakes: Seldom,
     /// Bytes of replies that all clients together have not read.
     pub(crate) unread: Arc<AtomicUsize>,
     /// Bytes of commands that wait for their replies on shared connections.
@@ -58,8 +59,9 @@ impl Core {
             places: Arc::default(),
             budget: RwLock::new(Budget::new(None, &[], 0, false)),
             of_servers: AtomicUsize::new(0),
-            refusing: Arc::new(Semaphore::new(REFUSING)),
+            refusing: Refusals::default(),
             refused_clients: Seldom::every(APART),
+            failed_handshakes: Seldom::every(APART),
             unread: Arc::default(),
             queued: Arc::default(),
             refused_logins: Seldom::default(),
@@ -92,7 +94,5 @@ impl Core {
     }
 }
 
-/// Clients that are refused at the same time. More wait to be accepted.
-const REFUSING: usize = 8;
-/// Between two lines of the log about refused clients.
+/// Between two lines of the log about refused clients, or about those without a TLS connection.
 const APART: Duration = Duration::from_secs(5);

@@ -2,19 +2,21 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::slice;
 
 use valkey_rdma_client::Endpoint;
 use valkey_rdma_program::{error_chain, shown};
 use valkey_rdma_transport::TransportError;
 use valkey_rdma_transport::address::{AddressError, listen_advice};
+use valkey_rdma_transport::tls::TlsError;
 
 /// Why a gateway does not start, or does not take a new configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GatewayError {
     /// An address to listen on has another form.
-    #[error("cannot listen on \"{text}\": use unix:PATH, tcp:ADDR:PORT or rdma:ADDR:PORT")]
+    #[error(
+        "cannot listen on \"{text}\": use unix:PATH, tcp:ADDR:PORT, rdma:ADDR:PORT, or with TLS tls:ADDR:PORT or rdmas:ADDR:PORT"
+    )]
     BadListen {
         /// The address. Of one that may be a URL, only what may be [shown].
         text: String,
@@ -62,6 +64,9 @@ pub enum GatewayError {
         /// The system's error, or what is wrong with its text.
         source: io::Error,
     },
+    /// A file with certificates or a key cannot be used.
+    #[error("tls: {}", error_chain(.0))]
+    Tls(#[from] TlsError),
     /// The configuration is not valid.
     #[error("configuration: {0}")]
     Config(String),
@@ -73,46 +78,13 @@ pub enum GatewayError {
         /// What is wrong with it.
         source: Box<GatewayError>,
     },
-    /// The configuration has several mistakes.
-    #[error("{} mistakes: {}", .0.len(), joined(.0))]
-    Several(Vec<GatewayError>),
-}
-
-impl GatewayError {
-    /// The error of a configuration with these mistakes; `Ok` if there are none.
-    pub(crate) fn of(mistakes: Vec<Self>) -> Result<(), Self> {
-        if mistakes.is_empty() { Ok(()) } else { Err(Self::several(mistakes)) }
-    }
-
-    /// The error of these mistakes, at least one.
-    pub(crate) fn several(mut mistakes: Vec<Self>) -> Self {
-        match mistakes.pop() {
-            Some(only) if mistakes.is_empty() => only,
-            last => {
-                mistakes.extend(last);
-                Self::Several(mistakes)
-            }
-        }
-    }
-
-    /// The mistakes one by one; of any other error, itself.
-    #[must_use]
-    pub fn each(&self) -> &[Self] {
-        match self {
-            Self::Several(mistakes) => mistakes,
-            other => slice::from_ref(other),
-        }
-    }
 }
 
 /// What to do about a refused address.
 fn advice(address: &str, source: &io::Error) -> String {
-    let socket = address.rsplit_once("tcp:").map_or(address, |(_, socket)| socket);
+    let kinds = ["tcp:", "tls:"];
+    let socket = kinds.iter().find_map(|kind| address.strip_prefix(kind)).unwrap_or(address);
     socket.parse().map_or_else(|_| String::new(), |socket| listen_advice(socket, source).to_string())
-}
-
-fn joined(mistakes: &[GatewayError]) -> String {
-    mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// A URL as errors and debug output show it: as its endpoint, or of an invalid one its scheme.
@@ -151,7 +123,7 @@ mod tests {
                 ["stop the program that listens there", "address in use"],
             ),
         ] {
-            let text = GatewayError::Several(vec![error]).to_string();
+            let text = error.to_string();
             for part in expected {
                 assert!(text.contains(part), "{text}");
             }

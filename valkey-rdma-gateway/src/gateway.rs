@@ -15,21 +15,21 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 use valkey_rdma_transport::sync::lock;
 
-use crate::accept::accept;
-use crate::activation::Activation;
+use crate::config::login::RouteLogin;
+use crate::config::route::Route;
 use crate::config::{Config, RouteConfig};
 use crate::core::Core;
-use crate::descriptors::{self, Budget};
 use crate::error::GatewayError;
-use crate::http;
-use crate::in_use;
-use crate::inbox::End;
-use crate::listen::{Bound, Listen};
-use crate::login::RouteLogin;
-use crate::pool::{Origin, Pool};
-use crate::pools::Pools;
-use crate::route::Route;
-use crate::running::Running;
+use crate::front::accept::accept;
+use crate::front::activation::Activation;
+use crate::front::descriptors::{self, Budget};
+use crate::front::in_use;
+use crate::front::listen::{Bound, Listen};
+use crate::front::running::Running;
+use crate::observe::http;
+use crate::session::inbox::End;
+use crate::upstream::backend::{Backend, Origin};
+use crate::upstream::backends::Backends;
 
 /// A running gateway. Dropping it closes its listeners and clients at once.
 ///
@@ -51,7 +51,7 @@ pub struct Gateway {
     sessions: TaskTracker,
     http: Option<Http>,
     /// The servers, for the figures too.
-    pools: Arc<Mutex<Pools>>,
+    backends: Arc<Mutex<Backends>>,
 }
 
 /// The listener of `/metrics` and `/health`.
@@ -81,7 +81,7 @@ impl Gateway {
             accepting: JoinSet::new(),
             sessions: TaskTracker::new(),
             http: None,
-            pools: Arc::default(),
+            backends: Arc::default(),
         };
         gateway.take_over(config, activation).await?;
         Ok(gateway)
@@ -95,7 +95,7 @@ impl Gateway {
     /// The addresses of passed sockets where it does not listen. Clients can connect there, and nothing answers them.
     pub fn unserved(&self, activation: &Activation) -> Vec<Listen> {
         let passed = activation.paths().map(Listen::Unix).chain(activation.addrs().map(Listen::Tcp));
-        let served = self.listening();
+        let served: Vec<_> = self.listening().iter().map(Listen::unencrypted).collect();
         passed.filter(|address| !served.contains(address)).collect()
     }
 
@@ -105,9 +105,9 @@ impl Gateway {
     }
 
     /// Takes over another configuration. Clients keep their connections: new listeners open, listeners that are gone close, and
-    /// a changed server or share mode holds for clients that connect from now on. Files with passwords are read again, and hold for
-    /// connections to a server that are made from now on, of all clients. Limits hold at once, except those of connections to a
-    /// server, which hold for servers that are new.
+    /// a changed server or share mode holds for clients that connect from now on, and so do certificates, whose files are read again.
+    /// Files with passwords are read again, and hold for connections to a server that are made from now on, of all clients. Limits hold at once, except those of connections to a
+    /// server, which hold for servers that are new, and `client_buffer_bytes`, which holds for listeners that are new.
     ///
     /// # Errors
     /// Same errors as [`start`](Self::start). Nothing has changed then, and the metric `reload_failed` is 1.
@@ -137,18 +137,18 @@ impl Gateway {
         let clusters = config.routes.iter().filter(|route| route.cluster).count();
         let budget = Budget::new(descriptors::limit(), &listeners, clusters, config.metrics.is_some());
         let upstreams = budget.upstreams(&config.limits, weight(config));
-        let mut pools = lock(&self.pools).by_origin();
+        let mut backends = lock(&self.backends).by_origin();
         // All that can fail comes first.
-        let mut current = Vec::<Arc<Pool>>::new();
+        let mut current = Vec::<Arc<Backend>>::new();
         // The routes of the listeners that stay, by their place in the list, and the new listeners.
         let (mut kept, mut opened) = (HashMap::new(), Vec::new());
-        let mut logins: Vec<(Arc<Pool>, RouteLogin)> = Vec::new();
+        let mut logins: Vec<(Arc<Backend>, RouteLogin)> = Vec::new();
         for route in &config.routes {
             let login = route.login()?;
             let origin = origin(route);
-            let pool = match pools.get(&origin) {
-                Some(pool) => pool.clone(),
-                None => Arc::new(Pool::new(
+            let backend = match backends.get(&origin) {
+                Some(backend) => backend.clone(),
+                None => Arc::new(Backend::new(
                     origin.clone(),
                     login.as_ref(),
                     &config.limits,
@@ -156,12 +156,12 @@ impl Gateway {
                     self.core.clone(),
                 )?),
             };
-            logins.extend(login.map(|login| (pool.clone(), login)));
-            pools.insert(origin, pool.clone());
-            if !current.iter().any(|known| Arc::ptr_eq(known, &pool)) {
-                current.push(pool.clone());
+            logins.extend(login.map(|login| (backend.clone(), login)));
+            backends.insert(origin, backend.clone());
+            if !current.iter().any(|known| Arc::ptr_eq(known, &backend)) {
+                current.push(backend.clone());
             }
-            let shared = Arc::new(Route { pool, share: route.share });
+            let shared = Arc::new(Route { backend, share: route.share, tls: route.acceptor()? });
             for listen in &route.listen {
                 // Two routes may listen on any port, with equal addresses.
                 let mut known = self.listeners.iter().enumerate();
@@ -169,10 +169,10 @@ impl Gateway {
                 let bound = match known {
                     Some((at, known)) => {
                         kept.insert(at, shared.clone());
-                        known.bind_again(activation).await
+                        known.bind_again(activation, &config.limits).await
                     }
                     None => Some(
-                        Bound::bind(listen, activation)
+                        Bound::bind(listen, activation, &config.limits)
                             .await
                             .map_err(|error| self.explain(error, listen, activation))?,
                     ),
@@ -191,17 +191,20 @@ impl Gateway {
         };
 
         self.core.set_limits(config.limits.clone(), budget);
-        for pool in &current {
-            for change in pool.unapplied(&config.limits) {
-                warn!(server = %pool.server.endpoint(), "{change}");
+        for backend in &current {
+            for change in backend.unapplied(&config.limits) {
+                warn!(server = %backend.server.endpoint(), "{change}");
             }
         }
-        logins.iter().for_each(|(pool, login)| pool.set_login(login));
-        drop(pools);
-        self.replace_pools(current);
+        logins.iter().for_each(|(backend, login)| backend.set_login(login));
+        drop(backends);
+        self.replace_backends(current);
         for (at, listener) in std::mem::take(&mut self.listeners).into_iter().enumerate() {
             if let Some(route) = kept.remove(&at) {
                 listener.route.send_replace(route);
+                if let Some(change) = listener.unapplied(&config.limits) {
+                    warn!(address = %listener.address, "{change}");
+                }
                 self.listeners.push(listener);
             } else {
                 info!(address = %listener.address, "not listening any more");
@@ -223,6 +226,7 @@ impl Gateway {
         if let Some((configured, listener)) = http {
             self.serve_http(configured, listener);
         }
+        config.doubts().iter().for_each(|doubt| warn!("{doubt}"));
         Ok(())
     }
 
@@ -247,8 +251,11 @@ impl Gateway {
 
     /// The error of an address, with the reason if this process uses the port itself.
     fn explain(&self, error: GatewayError, listen: &Listen, activation: &Activation) -> GatewayError {
-        let Listen::Tcp(wanted) = *listen else { return error };
-        let tcp = |address| if let Listen::Tcp(addr) = address { Some(addr) } else { None };
+        let tcp = |address: Listen| match address.unencrypted() {
+            Listen::Tcp(addr) => Some(addr),
+            _ => None,
+        };
+        let Some(wanted) = tcp(listen.clone()) else { return error };
         let passed: Vec<_> = activation.addrs().collect();
         let own: Vec<_> = self.listening().into_iter().filter_map(tcp).chain(self.metrics_addr()).collect();
         in_use::explain(error, wanted, &passed, &own)
@@ -256,7 +263,7 @@ impl Gateway {
 
     fn listen(&mut self, configured: Listen, route: Arc<Route>, bound: Bound) {
         let (address, file) = (bound.address(), bound.file());
-        info!(%address, server = %route.pool.server.endpoint(), "listening");
+        info!(%address, server = %route.backend.server.endpoint(), "listening");
         let is_former = |listener: &Running| listener.file.is_some() && listener.configured == configured;
         let (route, close) = match self.listeners.iter().position(is_former) {
             // Its socket stays open: if the file was renamed, clients still come there.
@@ -268,35 +275,36 @@ impl Gateway {
         };
         let (core, sessions) = (self.core.clone(), self.sessions.clone());
         self.accepting.spawn(accept(bound, core, route.subscribe(), sessions, close.clone()));
-        self.listeners.push(Running { configured, address, file, route, close });
+        let client_buffer_bytes = self.core.limits().client_buffer_bytes;
+        self.listeners.push(Running { configured, address, file, client_buffer_bytes, route, close });
     }
 
-    /// Clients of pools that are not among these keep theirs until they end.
-    fn replace_pools(&self, current: Vec<Arc<Pool>>) {
-        let mut pools = lock(&self.pools);
-        pools.replace(current);
-        for pool in pools.former() {
-            let (server, clients) = (pool.server.endpoint(), self.core.clients.of(&pool.address).len());
+    /// Clients of backends that are not among these keep theirs until they end.
+    fn replace_backends(&self, current: Vec<Arc<Backend>>) {
+        let mut backends = lock(&self.backends);
+        backends.replace(current);
+        for backend in backends.former() {
+            let (server, clients) = (backend.server.endpoint(), self.core.clients.of(&backend.address).len());
             if clients > 0 {
                 warn!(%server, clients, "clients stay with a server that is not in the configuration any more");
             }
         }
     }
 
-    /// Closes clients of pools that have left, when their time is over.
+    /// Closes clients of backends that have left, when their time is over.
     fn retire_former(&self) {
         let Some(wait) = self.core.limits().former() else { return };
-        for (pool, since) in lock(&self.pools).departures() {
+        for (backend, since) in lock(&self.backends).departures() {
             let Some(due) = since.checked_add(wait) else { continue };
-            let pools = Arc::downgrade(&self.pools);
-            tokio::spawn(retire(pool.clone(), *since, due, self.core.clone(), pools));
+            let backends = Arc::downgrade(&self.backends);
+            tokio::spawn(retire(backend.clone(), *since, due, self.core.clone(), backends));
         }
     }
 
     fn serve_http(&mut self, configured: SocketAddr, listener: TcpListener) {
         let Ok(address) = listener.local_addr() else { return };
         let close = CancellationToken::new();
-        let serving = http::serve(listener, self.core.clone(), self.pools.clone());
+        let serving = http::serve(listener, self.core.clone(), self.backends.clone());
         let closed = close.clone();
         tokio::spawn(async move { closed.run_until_cancelled(serving).await });
         self.http = Some(Http { configured, address, close });
@@ -310,11 +318,17 @@ impl Drop for Gateway {
     }
 }
 
-/// Closes the clients of a pool at `due`, unless it has come back.
-async fn retire(pool: Weak<Pool>, since: Instant, due: Instant, core: Arc<Core>, pools: Weak<Mutex<Pools>>) {
+/// Closes the clients of a backend at `due`, unless it has come back.
+async fn retire(
+    backend: Weak<Backend>,
+    since: Instant,
+    due: Instant,
+    core: Arc<Core>,
+    backends: Weak<Mutex<Backends>>,
+) {
     let clients = || {
-        let departed = pools.upgrade().and_then(|pools| lock(&pools).departed(&pool, since));
-        departed.map_or_else(Vec::new, |pool| core.clients.of(&pool.address))
+        let departed = backends.upgrade().and_then(|backends| lock(&backends).departed(&backend, since));
+        departed.map_or_else(Vec::new, |backend| core.clients.of(&backend.address))
     };
     sleep_until(due).await;
     // The limit may have changed meanwhile.
@@ -326,7 +340,7 @@ async fn retire(pool: Weak<Pool>, since: Instant, due: Instant, core: Arc<Core>,
     clients().iter().for_each(|client| client.inbox.end(End::Stopped));
 }
 
-/// What routes must have in common to use one pool.
+/// What routes must have in common to use one backend.
 fn origin(route: &RouteConfig) -> Origin {
     Origin {
         servers: route.servers.clone(),

@@ -15,6 +15,7 @@
 //!     user: None,
 //!     password_file: None,
 //!     share: Share::Auto,
+//!     tls: None,
 //! };
 //! let gateway = Gateway::start(&Config::new(route), &Activation::default()).await?;
 //! println!("ready {}", gateway.listening()[0]);
@@ -32,7 +33,7 @@
 //! # Clusters
 //! With [`RouteConfig::cluster`], local clients see one server, and each command goes to the node of its keys, by the client library's
 //! `Client`. State is kept in the gateway: it queues transactions of one slot, and the library moves subscriptions, watched keys and
-//! blocking commands with their nodes. What concerns one node or one connection is refused with the reason: see the README.
+//! blocking commands with their nodes. What concerns one node or one connection is refused with the reason: see docs/gateway.md.
 //!
 //! # When the server is lost
 //! | command | its client |
@@ -43,7 +44,7 @@
 //! | was not sent, and there is none | is closed: the command did not run |
 //! | was not sent, because the limits allow no connection | gets the error `NOUPSTREAM` |
 //!
-//! The end of a private connection ends its client. Other clients keep their connections. The README has the whole table.
+//! The end of a private connection ends its client. Other clients keep their connections. docs/gateway.md has the whole table.
 //!
 //! # Passwords
 //! The server checks each AUTH, on a connection that is used for nothing else. The gateway keeps a login in memory as long as a client or
@@ -51,56 +52,32 @@
 //! login of the server's URL, or that of [`RouteConfig::password_file`].
 #![forbid(unsafe_code)]
 
-mod accept;
-mod activation;
-mod admission;
-mod backoff;
-mod class;
-mod clients;
+// From the local side to the servers; what all of them use is at the end.
+// Sockets that clients connect to, and how many clients and files there may be.
+mod front;
+// One local client: its state machine, and the ways of its commands.
+mod session;
+// What the gateway reads of a command.
+mod command;
+// The connections to a server: shared by clients, or private.
+mod upstream;
+// A Valkey Cluster behind a route, reached by the client library.
 mod cluster;
+// The configuration and its limits.
 mod config;
+// Figures, health and the log.
+mod observe;
+
 mod core;
-mod descriptors;
 mod error;
 mod gateway;
-mod hello;
-mod http;
-mod identity;
-mod in_flight;
-mod in_use;
-mod inbox;
-mod info;
-mod labels;
-mod last_replies;
-mod limits;
-mod listen;
-mod login;
-mod metrics;
-mod open_error;
-mod pipe;
-mod pool;
-mod pools;
-mod private;
-mod probe;
-mod process;
-mod reader;
-mod refusal_log;
-mod route;
-mod running;
-mod seldom;
-mod server;
-mod services;
-mod session;
-mod shared;
-mod socket_file;
-mod standing;
-mod upstreams;
-mod words;
 
-pub use activation::{Activation, notify};
+pub use config::limits::Limits;
+pub use config::route::Share;
+pub use config::tls::RouteTls;
 pub use config::{Config, RouteConfig};
 pub use error::GatewayError;
+pub use front::activation::{Activation, notify};
+pub use front::listen::Listen;
 pub use gateway::Gateway;
-pub use limits::Limits;
-pub use listen::Listen;
-pub use route::Share;
+pub use valkey_rdma_transport::tls::ClientAuth;

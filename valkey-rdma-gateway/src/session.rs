@@ -1,48 +1,78 @@
 //! [`Session`]: serves one local client.
 //!
-//! Commands without state go to a connection that is shared; a client with state has a private connection until the state ends.
-//! Before a client moves, and before the gateway answers a command, all earlier replies are passed on: order is kept.
+//! ```text
+//!                                accepted
+//!                share = never   |      |   share = auto
+//!                        +-------+      +-----------+
+//!                        v                          v
+//!                  +----------+    +-----------------------------------+
+//!                  | pipe     |    | shared                            |<-----------------+
+//!                  | bytes go |    | route(command):                   |                  |
+//!                  | both     |    |   Shared   is submitted, next one |                  |
+//!                  | ways     |    |   Answer   gets its reply here    |                  | no state left,
+//!                  |          |    |   Refuse   gets an error          |                  | no reply owed
+//!                  |          |    |   Private  leaves                 |                  |
+//!                  +----------+    +-----------------------------------+                  |
+//!                        |          |            | one server      | a cluster            |
+//!                        |          |            v                 v                      |
+//!                        |          |     +-------------+   +--------------+              |
+//!                        |          |     | private     |   | cluster      |              |
+//!                        |          |     | connection  |   | state kept   |--------------+
+//!                        |          |     | of its own  |   | here         |              |
+//!                        |          |     +-------------+   +--------------+              |
+//!                        |          |            |    |            |                      |
+//!                        |          |            |    +------------|----------------------+
+//!                        v          v            v                 v
+//!                       end: the client has gone, or was closed; the server was lost; the gateway stops
+//! ```
+//!
+//! Other clients can make this one private too: they redirect their invalidations to it ([`target_mode`](Session::target_mode)).
+//! A client leaves `shared` when none of its commands is in flight and all earlier replies were passed on: order is kept. The
+//! [inbox] knows when that is.
 
 mod account;
 mod answers;
+pub(crate) mod clients;
 mod cluster_mode;
+pub(crate) mod in_flight;
+pub(crate) mod inbox;
 mod input;
+pub(crate) mod pipe;
 mod private_mode;
 mod private_wait;
-mod refusals;
+mod route;
+mod secured;
 mod slow_reader;
+mod stream;
 mod unblock;
-mod unrun;
+mod unsent;
 
-use std::future::{Future, poll_fn};
-use std::io::IoSlice;
-use std::pin::{Pin, pin};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncReadExt, AsyncWrite};
 use tracing::{debug, warn};
 use valkey_rdma_resp::{CommandError, Output, Reply, encode};
 use valkey_rdma_transport::AnyStream;
 
 use self::input::Parsed;
+use self::route::Way;
+use self::secured::secured;
 use self::slow_reader::SlowReader;
 use self::unblock::Attempt;
-use self::unrun::Unrun;
-use crate::class::Class;
-use crate::clients::{Client, Details, Place, Registered};
+use self::unsent::FailedMulti;
+use crate::command::reader::CommandReader;
+use crate::config::route::Route;
 use crate::core::Core;
-use crate::identity::Identity;
-use crate::in_flight::InFlight;
-use crate::inbox::End;
-use crate::last_replies;
-use crate::listen::Accepted;
-use crate::metrics::Metrics;
-use crate::pool::Attached;
-use crate::reader::CommandReader;
-use crate::route::{Route, Share};
+use crate::front::listen::Accepted;
+use crate::observe::metrics::Metrics;
+use crate::session::clients::{Client, Details, Place, Registered};
+use crate::session::in_flight::InFlight;
+use crate::session::inbox::End;
+use crate::upstream::backend::Attached;
+use crate::upstream::identity::Identity;
 
 pub(crate) struct Session {
     core: Arc<Core>,
@@ -54,24 +84,28 @@ pub(crate) struct Session {
     out: Output,
     out_since: Option<Instant>,
     identity: Identity,
+    /// Its TLS handshake is still to come.
+    needs_tls: bool,
     by_owner: bool,
     shared: Attached,
     in_flight: InFlight,
     slow_reader: SlowReader,
     /// The reason why the transaction that the client has begun fails.
-    failed_multi: Option<Unrun>,
+    failed_multi: Option<FailedMulti>,
     /// The attempt to end what the client blocks on.
     unblock: Option<Attempt>,
     /// How many attempts in a row found nothing to end.
     in_vain: u32,
     /// The client has closed its side.
     eof: bool,
+    /// Bytes were written that the stream may still hold.
+    unflushed: bool,
 }
 
 /// What the shared mode leaves to be done.
 enum SharedStep {
-    /// The current command is not ordinary, or there is no room for it, and all earlier replies were passed on.
-    Command(Class),
+    /// The current command goes another way, and all earlier replies were passed on.
+    Leaves(Way),
     /// Other clients redirect their invalidations to this one, and all earlier replies were passed on.
     Target,
     /// The client sent something that is not a command.
@@ -84,10 +118,10 @@ pub(crate) struct Closed;
 
 impl Session {
     pub(crate) fn new(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) -> Self {
-        let pool = &route.pool;
-        let identity = pool.server.identity();
+        let backend = &route.backend;
+        let identity = backend.server.identity();
         let details = Details {
-            user: pool.server.user().to_owned(),
+            user: backend.server.user().to_owned(),
             database: identity.database,
             protocol: identity.protocol,
             ..Details::default()
@@ -95,13 +129,13 @@ impl Session {
         let client = Registered::new(
             core.clients.clone(),
             core.unread.clone(),
-            pool.address.clone(),
+            backend.address.clone(),
             accepted.peer,
             accepted.local,
             details,
             Place::Shared,
         );
-        let shared = pool.shared(&identity);
+        let shared = backend.shared(&identity);
         let in_flight = InFlight::new(core.queued.clone());
         Self {
             core,
@@ -112,6 +146,7 @@ impl Session {
             out: Output::default(),
             out_since: None,
             identity,
+            needs_tls: accepted.needs_tls,
             by_owner: accepted.by_owner,
             shared,
             in_flight,
@@ -120,37 +155,42 @@ impl Session {
             unblock: None,
             in_vain: 0,
             eof: false,
+            unflushed: false,
         }
     }
 
     pub(crate) async fn run(mut self) {
-        self.be_admitted().await;
+        let backend = self.route.backend.clone();
+        let handshake = secured(&self.core, &self.route, &self.client, self.needs_tls, &mut self.stream);
+        // The server is asked when the client comes: later, it would be asked on the connection that was made for this one.
+        let (handshake, ()) = tokio::join!(handshake, backend.check_newcomer());
+        if handshake.is_err() {
+            return;
+        }
         loop {
             let step = poll_fn(|cx| self.poll_shared(cx)).await;
             let done = match step {
                 SharedStep::End(why) => {
                     self.report_end(why);
-                    if matches!(why, End::Stopped | End::Lost) {
+                    // TLS has an end of its own, which a client that has sent its end waits for.
+                    if matches!(why, End::Stopped | End::Lost) || why == End::Gone && self.eof {
                         self.flush().await;
                     }
                     break;
                 }
                 SharedStep::Broken(error) => Err(self.broken(&error)),
-                SharedStep::Command(class) if self.failed_multi.is_some() => {
-                    self.answer_failed_multi(class).await
-                }
                 SharedStep::Target => self.target_mode().await,
-                SharedStep::Command(Class::Local(local)) => {
+                // It has stayed: the next round submits it.
+                SharedStep::Leaves(Way::Shared { .. }) => Ok(()),
+                SharedStep::Leaves(Way::Private(_)) if self.route.backend.cluster.is_some() => {
+                    self.cluster_mode().await
+                }
+                SharedStep::Leaves(Way::Private(class)) => self.private_mode(class).await,
+                SharedStep::Leaves(Way::Answer(local)) => {
                     let command = self.reader.take();
                     self.answer(local, &command).await
                 }
-                SharedStep::Command(Class::Ordinary) => {
-                    self.refuse_overload();
-                    Ok(())
-                }
-                SharedStep::Command(class) if self.route.share == Share::Always => self.refuse(class).await,
-                SharedStep::Command(_) if self.route.pool.cluster.is_some() => self.cluster_mode().await,
-                SharedStep::Command(class) => self.private_mode(class).await,
+                SharedStep::Leaves(Way::Refuse(refusal)) => self.refuse(refusal).await,
             };
             if done.is_err() {
                 self.flush().await;
@@ -197,13 +237,13 @@ impl Session {
             match parsed {
                 Parsed::NeedsInput => {}
                 Parsed::Full => return Poll::Pending,
-                Parsed::Command(class) if is_quiet(outstanding) => {
-                    return Poll::Ready(SharedStep::Command(class));
+                Parsed::Leaves(way) if is_quiet(outstanding) => {
+                    return Poll::Ready(SharedStep::Leaves(way));
                 }
                 Parsed::Broken(error) if is_quiet(outstanding) => {
                     return Poll::Ready(SharedStep::Broken(error));
                 }
-                Parsed::Command(_) | Parsed::Broken(_) => return Poll::Pending,
+                Parsed::Leaves(_) | Parsed::Broken(_) => return Poll::Pending,
             }
             if self.eof {
                 let done = is_quiet(outstanding) && !self.out.has_remaining();
@@ -216,54 +256,8 @@ impl Session {
         }
     }
 
-    /// Reads once. Ready with an error if the connection is broken.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
-        let read = pin!(self.stream.read_buf(self.reader.room())).poll(cx);
-        match read {
-            Poll::Pending => {
-                self.reader.rest();
-                return Poll::Pending;
-            }
-            Poll::Ready(Ok(0)) => {
-                self.eof = true;
-                self.client.inbox.leave();
-            }
-            Poll::Ready(Ok(_)) => self.slow_reader.sent(),
-            Poll::Ready(Err(_)) => return Poll::Ready(Err(Closed)),
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Writes what waits for the client. Ready if something was written and nothing is left, or with an error if the connection is
-    /// broken.
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
-        if !self.out.has_remaining() {
-            return Poll::Pending;
-        }
-        while self.out.has_remaining() {
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let count = self.out.chunks_vectored(&mut slices);
-            let written = match &slices[..count] {
-                [slice] => Pin::new(&mut self.stream).poll_write(cx, slice),
-                slices => Pin::new(&mut self.stream).poll_write_vectored(cx, slices),
-            };
-            match ready!(written) {
-                Ok(0) | Err(_) => return Poll::Ready(Err(Closed)),
-                Ok(len) => {
-                    self.slow_reader.took(len);
-                    self.client.inbox.wrote(len);
-                    self.out.advance(len);
-                }
-            }
-        }
-        if let Some(since) = self.out_since.take() {
-            self.metrics().reply_hop.record(since, Instant::now(), 1);
-        }
-        Poll::Ready(Ok(()))
-    }
-
     fn metrics(&self) -> &Metrics {
-        &self.route.pool.server.metrics
+        &self.route.backend.server.metrics
     }
 
     /// Logs why the gateway closes the client, and counts it.
@@ -280,31 +274,6 @@ impl Session {
         }
     }
 
-    /// Writes the last replies, as far as the client takes them in time.
-    async fn flush(&mut self) {
-        let limit = self.core.limits().slow_reader();
-        let flushed = poll_fn(|cx| {
-            loop {
-                if self.client.inbox.is_lost() {
-                    // The server's last replies come before its end.
-                    self.client.inbox.poll_take(cx, &mut self.out);
-                }
-                if !self.out.has_remaining() {
-                    return Poll::Ready(());
-                }
-                if let Err(Closed) = ready!(self.poll_flush(cx)) {
-                    return Poll::Ready(());
-                }
-            }
-        });
-        // A client that does not read its last reply has lost it.
-        let _ = tokio::time::timeout(limit, flushed).await;
-        // A client that was ended gets no time.
-        if !self.client.inbox.has_ended() || self.client.inbox.is_lost() {
-            last_replies::deliver(&mut self.stream).await;
-        }
-    }
-
     /// Appends a reply of the gateway.
     fn put(&mut self, reply: &Reply) {
         encode(reply, self.identity.protocol, &mut self.out);
@@ -318,7 +287,7 @@ impl Session {
 
     /// Runs a command on the shared connection for scripts, or on that for other commands. Nothing may be in flight.
     async fn pass_on(&mut self, is_script: bool, command: &[u8]) -> Result<(), Closed> {
-        let shared = self.route.pool.shared_for(is_script, &self.identity);
+        let shared = self.route.backend.shared_for(is_script, &self.identity);
         let reply = self.ask(&shared, command).await?;
         self.out.put_shared(&reply);
         Ok(())
@@ -330,6 +299,3 @@ impl Session {
         self.client.inbox.whole_reply().await.ok_or(Closed)
     }
 }
-
-/// Slices of one write.
-const SLICES: usize = 16;

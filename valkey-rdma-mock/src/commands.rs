@@ -4,6 +4,7 @@
 //! are already counted. A command with subcommands, such as `CLIENT`, has a row made by [`container`], every other command one made
 //! by [`row`].
 
+mod blobs;
 mod blocking;
 mod client;
 mod cluster;
@@ -27,6 +28,8 @@ mod stream_info;
 mod streams;
 mod strings;
 mod transactions;
+
+pub(super) use self::blobs::checksum;
 
 use std::sync::LazyLock;
 
@@ -90,6 +93,7 @@ use Kind::{Admin, Read, Write};
 
 /// The tables of all files here, each with the group that `COMMAND DOCS` names.
 const TABLES: &[(&str, &[Entry])] = &[
+    ("string", blobs::TABLE),
     ("connection", client::TABLE),
     ("cluster", cluster::TABLE),
     ("connection", connection::TABLE),

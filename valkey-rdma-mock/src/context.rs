@@ -7,6 +7,7 @@ use valkey_rdma_server::{Peer, Reply};
 use crate::client::Client;
 use crate::state::State;
 use crate::store::Database;
+use crate::transfer::Transfer;
 
 /// The state that a command may read and change.
 pub(crate) struct Context<'a> {
@@ -18,6 +19,8 @@ pub(crate) struct Context<'a> {
     pub(crate) in_transaction: bool,
     /// Set by a command that has to wait. Its reply is not sent then.
     pub(crate) wait: Option<Wait>,
+    /// Set by a command that uses memory of its client. Its reply is not sent then.
+    pub(crate) transfer: Option<Transfer>,
     /// Set by a command that stalls the whole server before its reply.
     pub(crate) stalled_until: Option<Instant>,
 }

@@ -28,6 +28,7 @@ mod commands;
 mod config;
 mod context;
 mod decimal;
+mod encryption;
 mod failure;
 pub mod faults;
 mod functions;
@@ -44,6 +45,7 @@ mod state;
 mod store;
 mod subscriptions;
 mod tracking;
+mod transfer;
 mod version;
 mod waiters;
 
@@ -55,5 +57,6 @@ pub use proxy::forward;
 pub use recorder::Received;
 pub use rules::Rule;
 pub use valkey_rdma_server::{
-    BindError, Command, DeviceKind, Limits, Reply, Server, TransportConfig, TransportError,
+    Address, BindError, Command, DeviceKind, Limits, Reply, Server, ServerTls, TlsError, TransportConfig,
+    TransportError,
 };

@@ -16,10 +16,12 @@ use crate::recorder::{Received, Recorder};
 use crate::rules::{Action, Rule, Rules};
 use crate::session::Session;
 use crate::state::State;
+use crate::store::{Expiry, Value};
 use crate::subscriptions::Channel;
+use crate::transfer::Transfer;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
-use valkey_rdma_server::{Handler, Peer, Protocol, Transport};
+use valkey_rdma_server::{DirectError, Handler, Peer, Protocol, Transport};
 use valkey_rdma_transport::sync::lock;
 
 /// A [`Handler`] that behaves like a small Valkey.
@@ -27,6 +29,9 @@ use valkey_rdma_transport::sync::lock;
 /// It keeps strings, lists, hashes, sets, sorted sets and streams in 16 databases, and knows expiry, transactions, publish and
 /// subscribe, blocking commands and client-side caching. `COMMAND LIST` lists its commands. For every other command, put the
 /// program `valkey-rdma-mock --proxy` in front of a real Valkey.
+///
+/// `BLOB.GET`, `BLOB.SET` and `BLOB.INFO` are those of the module valkey-large-object, on strings. Over RDMA, they move values to and from
+/// memory of their client, if the server offers that: [`Builder::direct`](valkey_rdma_server::Builder::direct), as [`MockServer`](crate::MockServer) does.
 ///
 /// `DEBUG SLEEP` stalls the commands of all connections, as in a real, single-threaded server. Connections are still
 /// accepted and their bytes are still read.
@@ -161,6 +166,7 @@ impl Mock {
                 client: PROGRAM,
                 in_transaction: true,
                 wait: None,
+                transfer: None,
                 stalled_until: None,
             };
             commands::run(&mut context, command)
@@ -214,6 +220,27 @@ impl Mock {
                 }
             };
             sleep_until(until).await;
+        }
+    }
+
+    /// Carries out a direct transfer. What a client has named wrongly ends its connection.
+    async fn transfer(&self, peer: &mut Peer, transfer: Transfer) -> Result<Reply, DirectError> {
+        // The command has seen that there are some.
+        let Some(mut direct) = peer.direct() else { return Ok(Reply::Null) };
+        match transfer {
+            Transfer::Write { to, value } => {
+                direct.write_to(&to, value.clone()).await?;
+                Ok(Reply::Array(vec![Reply::from(value.len() as i64), commands::checksum(&value)]))
+            }
+            Transfer::Read { from, len, key, database } => {
+                let value = Value::String(direct.read_from(&from, len).await?);
+                self.state_for_command().await.with_keyspace(|state| {
+                    state.catch_up();
+                    state.databases[database].set(&key, value, Expiry::Never);
+                    state.settle();
+                });
+                Ok(Reply::OK)
+            }
         }
     }
 
@@ -331,29 +358,30 @@ impl Mock {
         if let Some(member) = &self.member {
             member.behaviour.thawed().await;
         }
-        let (reply, wait, stalled_until, publications, topology_changed) = {
+        let (reply, wait, transfer, stalled_until, publications, topology_changed) = {
             let mut state = self.state_for_command().await;
-            let (reply, wait, stalled_until) = state.with_keyspace(|state| {
+            let (reply, wait, transfer, stalled_until) = state.with_keyspace(|state| {
                 let mut context = Context {
                     state,
                     peer,
                     client: session.id,
                     in_transaction: false,
                     wait: None,
+                    transfer: None,
                     stalled_until: None,
                 };
                 let reply = commands::run(&mut context, &command);
-                (reply, context.wait, context.stalled_until)
+                (reply, context.wait, context.transfer, context.stalled_until)
             });
             let publications = std::mem::take(&mut state.publications);
             let topology_changed = std::mem::take(&mut state.topology_changed);
             let Some(client) = state.clients.get_mut(&session.id) else { return reply };
             session.authenticated = client.authenticated;
-            let at_once = wait.is_none() && stalled_until.is_none();
+            let at_once = wait.is_none() && transfer.is_none() && stalled_until.is_none();
             if at_once && publications.is_empty() && !topology_changed {
                 return client.replies.let_through(reply);
             }
-            (reply, wait, stalled_until, publications, topology_changed)
+            (reply, wait, transfer, stalled_until, publications, topology_changed)
         };
         if let Some(member) = &self.member {
             for publication in &publications {
@@ -366,9 +394,10 @@ impl Mock {
         if let Some(until) = stalled_until {
             sleep_until(until).await;
         }
-        let reply = match wait {
-            Some(wait) => self.wait(peer, session.id, wait).await,
-            None => reply,
+        let reply = match (wait, transfer) {
+            (Some(wait), _) => self.wait(peer, session.id, wait).await,
+            (None, Some(transfer)) => self.transfer(peer, transfer).await.unwrap_or_else(Reply::from),
+            (None, None) => reply,
         };
         if let Some(member) = &self.member {
             // It may have been frozen while the command waited.

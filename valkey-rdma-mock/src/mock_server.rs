@@ -1,16 +1,18 @@
 //! [`MockServer`]: a mock that serves, in one line.
 
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use valkey_rdma_server::{BindError, Listening, Server};
+use valkey_rdma_server::{Address, BindError, DeviceKind, Listening, Server, ServerTls, TransportConfig};
 
+use crate::encryption::{self, encrypted};
 use crate::held_port::{HeldPorts, patiently};
 use crate::mock::Mock;
 
 /// A [`Mock`] that serves on the emulated device and on TCP, on free ports of this machine. Everything of [`Mock`] is there too: rules
-/// for replies, what was received, preloaded values.
+/// for replies, what was received, preloaded values. It offers direct transfers where it does not use TLS.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,6 +33,10 @@ use crate::mock::Mock;
 /// # });
 /// ```
 ///
+/// With TLS: [`start_encrypted`](Self::start_encrypted). A whole test suite runs over TLS by one switch: while the environment variable
+/// `VALKEY_RDMA_MOCK_TLS` names a folder with `server.crt` and `server.key`, each `MockServer` and each
+/// [`MockCluster`](crate::MockCluster) uses that certificate, for 127.0.0.1. With `SSL_CERT_FILE`, this project's clients trust its issuer.
+///
 /// It ends when it is dropped. [`shutdown`](Self::shutdown) waits for the last replies. [`kill`](Self::kill) and
 /// [`restart`](Self::restart) are for tests of clients that reconnect.
 pub struct MockServer {
@@ -41,6 +47,7 @@ pub struct MockServer {
     held: HeldPorts,
     url: String,
     tcp_url: String,
+    tls: Option<ServerTls>,
 }
 
 impl MockServer {
@@ -60,16 +67,31 @@ impl MockServer {
     /// # Errors
     /// [`BindError`] if no port can be opened.
     pub async fn start_with(mock: Mock) -> Result<Self, BindError> {
+        Self::launch(mock, encryption::from_environment()).await
+    }
+
+    /// Starts a mock that serves with TLS on both transports: its URLs begin with `emulateds://` and `valkeys://`.
+    ///
+    /// # Errors
+    /// [`BindError`] if a certificate or key cannot be used, or no port can be opened.
+    pub async fn start_encrypted(mock: Mock, tls: ServerTls) -> Result<Self, BindError> {
+        Self::launch(mock, Some(tls)).await
+    }
+
+    async fn launch(mock: Mock, tls: Option<ServerTls>) -> Result<Self, BindError> {
         let mock = Arc::new(mock.recording());
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let emulated = Address::rdma(DeviceKind::Emulated, any_port, &TransportConfig::default());
         let server = Server::builder(mock.clone())
-            .listen("emulated://127.0.0.1:0")
-            .listen("valkey://127.0.0.1:0")
+            .direct(true)
+            .listen(encrypted(emulated, tls.as_ref()))
+            .listen(encrypted(Address::tcp(any_port), tls.as_ref()))
             .start()
             .await?;
         let mut urls = server.urls();
         let mut next = || urls.next().unwrap_or_default();
         let (url, tcp_url) = (next(), next());
-        Ok(Self { mock, server: Some(server), held: HeldPorts::default(), url, tcp_url })
+        Ok(Self { mock, server: Some(server), held: HeldPorts::default(), url, tcp_url, tls })
     }
 
     /// The URL to connect to over the emulated device.
@@ -106,7 +128,11 @@ impl MockServer {
     /// [`BindError`] if another program has taken a port.
     pub async fn restart(&mut self) -> Result<(), BindError> {
         if self.server.is_none() {
-            let start = || Server::builder(self.mock.clone()).listen(&self.url).listen(&self.tcp_url).start();
+            let address = |url: &String| encrypted(url.into(), self.tls.as_ref());
+            let start = || {
+                let builder = Server::builder(self.mock.clone()).direct(true);
+                builder.listen(address(&self.url)).listen(address(&self.tcp_url)).start()
+            };
             self.server = Some(patiently(start).await?);
         }
         Ok(())

@@ -22,8 +22,12 @@ async fn with_replicas() -> MockCluster {
 }
 
 async fn wire(cluster: &MockCluster, node: usize) -> Wire {
-    let addr = cluster.url(node).split_once("://").unwrap().1.parse().unwrap();
-    Wire::connect(&Listening { transport: EMULATED, addr }).await
+    wire_of(&cluster.url(node), EMULATED).await
+}
+
+async fn wire_of(url: &str, transport: Transport) -> Wire {
+    let (scheme, addr) = url.split_once("://").unwrap();
+    Wire::connect(&Listening { transport, tls: scheme.ends_with('s'), addr: addr.parse().unwrap() }).await
 }
 
 fn slot(key: &str) -> u16 {
@@ -352,8 +356,7 @@ async fn a_shutdown_answers_what_every_node_has_received() {
 async fn tcp_outlives_the_rdma_listener() {
     let cluster =
         MockCluster::builder(1).transports(Transports::Both(DeviceKind::Emulated)).start().await.unwrap();
-    let tcp = cluster.tcp_url(0).unwrap().strip_prefix("valkey://").unwrap().parse().unwrap();
-    let mut tcp = Wire::connect(&Listening { transport: Transport::Tcp, addr: tcp }).await;
+    let mut tcp = wire_of(&cluster.tcp_url(0).unwrap(), Transport::Tcp).await;
     let mut rdma = wire(&cluster, 0).await;
     rdma.dialogue(&[("PING", "+PONG\r\n")]).await;
     cluster.close_rdma(0).await;
@@ -367,11 +370,12 @@ async fn tcp_outlives_the_rdma_listener() {
         let line = tcp.line().await;
         listeners.extend(line.starts_with("listener").then_some(line));
     }
+    let over_tcp = if cluster.url(0).starts_with("emulateds") { "tls" } else { "tcp" };
     let port: u16 = cluster.announced(0).rsplit_once(':').unwrap().1.parse().unwrap();
     assert_eq!(
         listeners,
         [
-            format!("listener0:name=tcp,bind=127.0.0.1,port={port}"),
+            format!("listener0:name={over_tcp},bind=127.0.0.1,port={port}"),
             format!("listener1:name=rdma,bind=127.0.0.1,port={}", port + 1)
         ]
     );

@@ -35,7 +35,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use valkey_rdma_mock::{Mock, Server};
-use valkey_rdma_testkit::{Child, wait_until};
+use valkey_rdma_testkit::{Child, ReservedPort, wait_until};
 
 /// One step of a dialogue.
 #[derive(Debug, Clone)]
@@ -389,21 +389,21 @@ async fn the_mock_answers_as_recorded_from_a_real_server() {
 /// A real server: the one whose address was given, or one started from the path that was given.
 struct Real {
     addr: String,
-    _child: Option<Child>,
+    _started: Option<(Child, ReservedPort)>,
 }
 
 impl Real {
     fn start(given: &str) -> Self {
         if !Path::new(given).exists() {
-            return Self { addr: given.to_owned(), _child: None };
+            return Self { addr: given.to_owned(), _started: None };
         }
-        // A port that was free a moment ago.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let reserved = ReservedPort::new();
+        let port = reserved.addr().port();
         let mut command = Command::new(given);
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"]);
         let child = Child::start(&mut command).unwrap();
         child.line_with("Ready to accept connections", PATIENCE).unwrap();
-        Self { addr: format!("127.0.0.1:{port}"), _child: Some(child) }
+        Self { addr: format!("127.0.0.1:{port}"), _started: Some((child, reserved)) }
     }
 }
 

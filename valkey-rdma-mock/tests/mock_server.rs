@@ -13,8 +13,9 @@ use valkey_rdma_server::{Listening, Transport};
 /// A client of each URL.
 async fn wires(mock: &MockServer) -> [Wire; 2] {
     let connect = async |url: &str, transport| {
-        let addr = url.split_once("://").unwrap().1.parse().unwrap();
-        Wire::connect(&Listening { transport, addr }).await
+        let (scheme, addr) = url.split_once("://").unwrap();
+        let addr = addr.parse().unwrap();
+        Wire::connect(&Listening { transport, tls: scheme.ends_with('s'), addr }).await
     };
     let emulated = Transport::Rdma(valkey_rdma_mock::DeviceKind::Emulated);
     [connect(mock.url(), emulated).await, connect(mock.tcp_url(), Transport::Tcp).await]
@@ -84,8 +85,8 @@ async fn a_killed_server_refuses_until_it_is_restarted_and_keeps_its_values() {
         two.dialogue(&[("GET k", "$1\r\nv\r\n")]).await;
         mock.kill().await;
         mock.kill().await;
-        one.expect_end().await;
-        two.expect_end().await;
+        one.expect_cut().await;
+        two.expect_cut().await;
         for url in [mock.url(), mock.tcp_url()] {
             let addr = url.split_once("://").unwrap().1;
             let refused = tokio::net::TcpStream::connect(addr).await.unwrap_err();

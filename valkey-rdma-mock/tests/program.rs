@@ -167,7 +167,16 @@ fn bad_flags_are_one_line_and_exit_status_2() {
         (&["--cluster", "0"], "0 is not in 1..=1000"),
         (&["--replicas", "1"], "--cluster <N>"),
         (&["--cluster", "3", "--requirepass", "x"], "cannot be used with"),
-        (&["--cluster", "3", "--port", "1", "--tcp-port", "2"], "not on both"),
+        (&["--cluster", "3", "--port", "1", "--tcp-port", "2"], "one of --port, --tcp-port"),
+        (&["--tls-port", "0"], "--tls-cert <FILE>"),
+        (&["--tls-port", "0", "--tls-cert", "c"], "--tls-key <FILE>"),
+        (&["--tls-cert", "c", "--tls-key", "k"], "add --tls-port N or --tls-rdma-port N"),
+        (&["--tls-port", "0", "--tls-client-auth", "no"], "--tls-cert <FILE>"),
+        (
+            &["--tls-port", "0", "--tls-cert", "c", "--tls-key", "k", "--tls-client-auth", "yes"],
+            "no, optional or required",
+        ),
+        (&["--proxy", "127.0.0.1:1", "--tls-port", "0"], "cannot be used with"),
         (&["--cluster", "3", "--tcp-port", "65534"], "exceeds 65535"),
         (&["--cluster", "3", "--bind", "0.0.0.0"], "one that clients reach"),
     ] {
@@ -186,6 +195,16 @@ fn a_link_local_address_without_its_interface_is_explained() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr.contains("add the interface that leads to it, as in fe80::1%eth0"), "{stderr}");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_certificate_that_is_not_there_is_one_line_and_exit_status_1() {
+    let output = run(&["--tls-port", "0", "--tls-cert", "/no/such.crt", "--tls-key", "/no/such.key"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.starts_with("error: cannot read the certificate /no/such.crt: "), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
 #[test]

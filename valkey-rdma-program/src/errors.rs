@@ -1,9 +1,12 @@
 //! How a program reports an error: in one line on standard error.
 
 use std::error::Error;
+use std::fmt;
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
+use valkey_rdma_transport::address::AddressError;
 
 use crate::shown::shown;
 use crate::style::Style;
@@ -14,6 +17,18 @@ pub fn complain(message: &str) {
     let style = Style::of(&io::stderr());
     // Nothing can be done if standard error is closed.
     let _ = writeln!(io::stderr(), "{} {}", style.red("error:"), words.join(" "));
+}
+
+/// [Complains](complain) about what has failed, and returns the exit status 1.
+pub fn fail(message: &str) -> ExitCode {
+    complain(message);
+    ExitCode::FAILURE
+}
+
+/// [Complains](complain) about a command line or configuration that makes no sense, and returns the exit status 2.
+pub fn refuse(message: &str) -> ExitCode {
+    complain(message);
+    ExitCode::from(2)
 }
 
 /// Why clap refuses a command line, without the usage and tips that follow: `--help` shows these too. A URL in the wrong place is
@@ -36,13 +51,40 @@ fn without_logins(error: &clap::Error) -> String {
             continue;
         }
         text = match (kind, error.get(ContextKind::InvalidArg)) {
-            // What follows is of the flag's own parser, which may quote a part of the value.
-            (ContextKind::InvalidValue, Some(flag)) => format!("invalid value '{hidden}' for '{flag}'"),
+            (ContextKind::InvalidValue, Some(flag)) => {
+                format!("invalid value '{hidden}' for '{flag}'{}", shown_reason(error))
+            }
             _ => text.replace(word, &hidden),
         };
     }
     text
 }
+
+/// What the flag's own parser says, unless it may quote a part of the value.
+fn shown_reason(error: &clap::Error) -> String {
+    let reason = error.source().and_then(|reason| match reason.downcast_ref() {
+        Some(ShownError(text)) => Some(text.clone()),
+        // It says which form an address has, and not which one was given.
+        None => match reason.downcast_ref() {
+            Some(form @ AddressError::Form) => Some(form.to_string()),
+            _ => None,
+        },
+    });
+    reason.map_or_else(String::new, |reason| format!(": {reason}"))
+}
+
+/// Why a flag's parser refuses a value, with no more of the value than may be [`shown`]. [`refusal`] repeats such a reason also if the
+/// value may have a password.
+#[derive(Debug)]
+pub struct ShownError(pub String);
+
+impl fmt::Display for ShownError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for ShownError {}
 
 /// An error and all its causes in one line. A cause that the text before it ends with is not repeated.
 #[must_use]
@@ -66,8 +108,8 @@ mod tests {
     #[derive(Debug)]
     struct Caused(&'static str, Option<Box<Caused>>);
 
-    impl std::fmt::Display for Caused {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    impl fmt::Display for Caused {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
         }
     }
@@ -109,6 +151,22 @@ mod tests {
         ] {
             let error = command().try_get_matches_from(["program"].iter().chain(line)).expect_err("wrong");
             assert_eq!(refusal(&error), expected);
+        }
+        let scheme = |_: &str| Err::<u8, _>(ShownError("use tcp:ADDR:PORT".to_owned()));
+        for (parser, reason) in [
+            (clap::builder::ValueParser::new(scheme), "use tcp:ADDR:PORT"),
+            (
+                clap::builder::ValueParser::new(valkey_rdma_transport::address::parse),
+                "use ADDR:PORT, with brackets",
+            ),
+        ] {
+            let argument = clap::Arg::new("listen").long("listen").value_name("WHERE").value_parser(parser);
+            let line = ["program", "--listen", "tls://u:secret@h"];
+            let error =
+                clap::Command::new("program").arg(argument).try_get_matches_from(line).expect_err("wrong");
+            let text = refusal(&error);
+            assert!(text.starts_with("invalid value 'tls://***' for '--listen <WHERE>': "), "{text}");
+            assert!(text.contains(reason) && !text.contains("secret"), "{text}");
         }
         let command = clap::Command::new("program").subcommand(clap::Command::new("check"));
         let error = command.try_get_matches_from(["program", "rdma://u:secret@h"]).expect_err("wrong");

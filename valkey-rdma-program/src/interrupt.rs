@@ -1,7 +1,8 @@
 //! Ctrl-C and SIGTERM: a program stops, and what it found is still reported.
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+use crate::signals::Signals;
 
 /// Whether the user has asked to stop. Clones share it.
 #[derive(Debug, Clone)]
@@ -18,15 +19,12 @@ impl Interrupt {
     #[must_use]
     pub fn listen() -> Interrupt {
         let asked = CancellationToken::new();
-        if let (Ok(interrupt), Ok(terminate)) =
-            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        {
+        if let Ok(mut signals) = Signals::to_stop() {
             let asked = asked.clone();
             tokio::spawn(async move {
-                let mut signals = (interrupt, terminate);
-                either(&mut signals).await;
+                signals.next().await;
                 asked.cancel();
-                either(&mut signals).await;
+                signals.next().await;
                 std::process::exit(Interrupt::EXIT_STATUS.into());
             });
         }
@@ -55,12 +53,5 @@ impl Interrupt {
     /// Waits until the user asks to stop. Cancel safe.
     pub async fn asked(&self) {
         self.0.cancelled().await;
-    }
-}
-
-async fn either((interrupt, terminate): &mut (Signal, Signal)) {
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
     }
 }

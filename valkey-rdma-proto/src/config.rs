@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use crate::features::FeatureSet;
+
 /// The side of the connection. The messages are nearly the same for both; the duties differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -14,7 +16,8 @@ pub enum Role {
 /// The settings of one connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long the peer may take from the established connection to its first Register. Default: 10 s.
+    /// How long the peer may take from the established connection to its first Register, and a server to the answer to
+    /// what this side [wants](Self::wants). Default: 10 s.
     ///
     /// Shorter values refuse slow peers, longer ones let silent peers hold memory. Valkey has no limit.
     pub handshake_timeout: Duration,
@@ -50,6 +53,20 @@ pub struct Config {
     pub max_piece: u32,
     /// Largest window that the peer may offer, in bytes. Default: 1 GiB. No memory is allocated for it.
     pub max_peer_window: u32,
+    /// Features that a server offers to clients that ask. Default: none, as every Valkey. Ignored on a client.
+    ///
+    /// A server that offers some can send nothing before its client has chosen, or has sent its first bytes (clause F-7).
+    pub offers: FeatureSet,
+    /// Features that a client uses if the server offers them. Default: none: it does not ask. Ignored on a server.
+    ///
+    /// Do not ask for [`FeatureSet::TLS`] here but in [`requires`](Self::requires): what the server offers is not
+    /// authenticated, and a third party could take the bit out.
+    pub wants: FeatureSet,
+    /// Features without which a client ends the connection, before a byte is sent, with
+    /// [`CloseReason::NotOffered`](crate::CloseReason::NotOffered). They need not be among those that it wants. Default:
+    /// none. Ignored on a server: it learns from [`agreed`](crate::Connection::agreed) what a client has chosen, and can
+    /// send the reason before it closes.
+    pub requires: FeatureSet,
 }
 
 impl Config {
@@ -72,6 +89,9 @@ impl Config {
             credit_limit: 512,
             max_piece: 256 * 1024,
             max_peer_window: 1 << 30,
+            offers: FeatureSet::NONE,
+            wants: FeatureSet::NONE,
+            requires: FeatureSet::NONE,
         }
     }
 }

@@ -1,13 +1,16 @@
 //! The state machine of one side of one connection.
 
+mod agreement;
 mod closing;
 mod counters;
 mod credits;
+mod handshake;
 mod output;
 mod receiving;
 mod send_buffer;
 mod send_queue;
 mod sending;
+mod transfers;
 mod windows;
 
 use alloc::collections::VecDeque;
@@ -16,14 +19,17 @@ use core::time::Duration;
 
 pub use counters::Counters;
 pub use output::{DeliveryReport, Event, Resources, Work, control_region_len};
+pub use transfers::{Direction, Transfer};
 
 use self::credits::Credits;
 use self::send_buffer::SendBuffer;
 use self::send_queue::{Outbox, SendQueue};
 use self::sending::CONTROL_RESERVE;
+use self::transfers::Transfers;
 use self::windows::{RxWindow, TxWindow};
 use crate::config::{Config, Role};
 use crate::error::CloseReason;
+use crate::features::FeatureSet;
 use crate::time::{Instant, Timer, Timers};
 use crate::work::{Completion, Outcome, RegionId, Slice, WrKind};
 
@@ -43,6 +49,7 @@ pub struct Connection {
     rx: RxWindow,
     tx: TxWindow,
     send_buffer: SendBuffer,
+    transfers: Transfers,
     queue: SendQueue,
     credits: Credits,
     outbox: Outbox,
@@ -60,6 +67,8 @@ pub struct Connection {
     events: VecDeque<Event>,
     /// The keepalive in flight: its send number, and the periods since it was sent.
     keepalive: Option<(u64, u32)>,
+    /// The features that both sides use, once that is known.
+    agreed: Option<FeatureSet>,
     /// When data began to wait for the peer's window.
     stalled_since: Option<Instant>,
     counters: Counters,
@@ -94,13 +103,19 @@ impl Connection {
     pub fn new(role: Role, config: Config, resources: Resources<'_>) -> Self {
         assert!(resources.send_depth > CONTROL_RESERVE, "the send queue has room for data");
         let limit = (role == Role::Client).then_some(config.credit_limit.clamp(4, 1024));
+        let agreed = config.agreed_from_the_start(role);
+        let mut send_buffer = SendBuffer::new(resources.send_buffer, resources.send_buffer_len);
+        if agreed.is_none() {
+            send_buffer.seal();
+        }
         Self {
             role,
             state: State::Connecting,
             now: Instant::default(),
             rx: RxWindow::new(resources.rx),
             tx: TxWindow::default(),
-            send_buffer: SendBuffer::new(resources.send_buffer, resources.send_buffer_len),
+            send_buffer,
+            transfers: Transfers::default(),
             queue: SendQueue::new(resources.send_depth, resources.send_buffer_len),
             credits: Credits::new(limit),
             outbox: Outbox::new(resources.control, resources.receives),
@@ -113,52 +128,10 @@ impl Connection {
             lending_ends: false,
             events: VecDeque::new(),
             keepalive: None,
+            agreed,
             stalled_since: None,
             counters: Counters { credits_low_water: limit, ..Counters::default() },
             config,
-        }
-    }
-
-    /// Input: this side accepted the peer's connect request. A server starts the handshake deadline here, because the
-    /// device may never report a client that has gone in the meantime (clause H-4).
-    ///
-    /// A client has no deadline here, because giving up half way harms a server (clause H-6).
-    pub fn handle_accepted(&mut self, now: Instant) {
-        self.now = now;
-        if (self.role, self.state) == (Role::Server, State::Connecting) {
-            self.timers.set(Timer::Handshake, now, self.config.handshake_timeout);
-        }
-    }
-
-    /// Input: the queue pair is connected. Offers our memory to the peer (clause H-2).
-    pub fn handle_established(&mut self, now: Instant) {
-        self.now = now;
-        match self.state {
-            State::Connecting => self.state = State::Open,
-            State::Abandoned => return self.handle_late_established(),
-            _ => return,
-        }
-        let memory = self.rx.register_first();
-        self.send_register(memory);
-        // The peer's Register may have arrived before this event.
-        if self.is_connected() {
-            self.timers.stop(Timer::Handshake);
-            self.events.push_back(Event::Connected);
-        } else {
-            self.timers.set(Timer::Handshake, now, self.config.handshake_timeout);
-        }
-        if let Some(period) = self.keepalive_period() {
-            self.timers.set(Timer::Keepalive, now, period);
-        }
-        self.reset_idle_timer();
-    }
-
-    /// The application has closed before; the bytes it wrote are delivered before the connection ends.
-    fn handle_late_established(&mut self) {
-        self.start_closing();
-        if !self.is_closed() {
-            let memory = self.rx.register_first();
-            self.send_register(memory);
         }
     }
 
@@ -167,15 +140,11 @@ impl Connection {
     pub fn handle_completion(&mut self, now: Instant, completion: Completion, message: &[u8]) {
         self.now = now;
         let result = match (completion.wr_id.kind(), completion.outcome) {
-            // After the end, only two things still matter: data that had arrived, for the application to read,
-            // and acknowledgements, for the delivery report.
-            (WrKind::Receive(_), Outcome::Written { byte_len, imm }) if self.is_closed() => {
-                self.handle_written(byte_len, imm)
-            }
             (WrKind::Send(sequence), Outcome::Sent) => {
                 self.handle_sent(sequence);
                 Ok(())
             }
+            (WrKind::Receive(_), outcome) if self.is_closed() => self.handle_late_arrival(outcome, message),
             _ if self.is_closed() => Ok(()),
             (kind, Outcome::Failed(status)) => self.handle_failure(kind, status),
             (WrKind::Receive(slot), Outcome::Received { len } | Outcome::ReceivedWithImm { len, .. }) => {
@@ -217,7 +186,12 @@ impl Connection {
         while let Some(timer) = self.timers.pop_expired(now) {
             match timer {
                 Timer::Handshake => {
-                    self.end(CloseReason::HandshakeTimeout { after: self.config.handshake_timeout });
+                    let after = self.config.handshake_timeout;
+                    // A client waits for its answer too; a server has nothing else to wait for, even before it is established.
+                    self.end(match (self.role, self.tx.is_registered()) {
+                        (Role::Client, true) => CloseReason::NoAnswer { after },
+                        _ => CloseReason::HandshakeTimeout { after },
+                    });
                 }
                 Timer::Keepalive => self.keep_alive(),
                 Timer::Idle => {
@@ -234,7 +208,8 @@ impl Connection {
     }
 
     /// Returns the contiguous range of the send buffer that the application may fill next. Fill it, then
-    /// [`commit`](Self::commit). Empty while the connection cannot take more: try again after a completion.
+    /// [`commit`](Self::commit). Empty while the connection cannot take more: try again after a completion. Empty until
+    /// it is known which features are [agreed](Self::agreed).
     pub fn reserve(&self) -> Range<u32> {
         if self.is_closing() { 0..0 } else { self.send_buffer.free() }
     }
@@ -244,6 +219,18 @@ impl Connection {
     /// the send buffer. At least three quarters of the send buffer are free once every signalled send has completed.
     pub fn room(&self) -> u32 {
         if self.is_closing() { 0 } else { self.send_buffer.room() }
+    }
+
+    /// Replaces the send buffer by a longer one. Bytes that wait in the former one leave from there, so its region must stay
+    /// registered. No effect before the features are [agreed](Self::agreed), and none on a connection that is closing.
+    ///
+    /// # Panics
+    /// If the new one is shorter than the bytes that are outstanding.
+    pub fn grow_send_buffer(&mut self, region: RegionId, len: u32) {
+        if !self.is_closing() && self.agreed.is_some() {
+            self.send_buffer.grow(region, len);
+            self.queue.set_send_buffer_len(len);
+        }
     }
 
     /// Sends the first `len` bytes of [`reserve`](Self::reserve), which the application has filled. No effect if the
@@ -271,9 +258,10 @@ impl Connection {
         }
     }
 
-    /// Returns the next contiguous received bytes. Copy them out, then [`consume`](Self::consume).
+    /// Returns the next contiguous received bytes. Copy them out, then [`consume`](Self::consume). There are none until it
+    /// is known which features are [agreed](Self::agreed).
     pub fn readable(&self) -> Option<Slice> {
-        self.rx.readable()
+        if self.agreed.is_some() { self.rx.readable() } else { None }
     }
 
     /// Frees the first `len` bytes of [`readable`](Self::readable), which the application has copied out.
@@ -303,6 +291,7 @@ impl Connection {
             && self.receives.is_empty()
             && self.outbox.is_empty()
             && self.send_buffer.waiting() == 0
+            && self.transfers.is_posted()
             && !self.credits.wants_probe()
     }
 
@@ -321,7 +310,10 @@ impl Connection {
         if matches!(self.state, State::Connecting | State::Abandoned) {
             return None;
         }
-        self.poll_message().or_else(|| self.poll_data(clock)).or_else(|| self.poll_closing(clock))
+        self.poll_message()
+            .or_else(|| self.poll_data(clock))
+            .or_else(|| self.poll_transfer())
+            .or_else(|| self.poll_closing(clock))
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is due, or `None` if no deadline is set.
@@ -336,9 +328,12 @@ impl Connection {
         self.events.pop_front()
     }
 
-    /// Returns whether both sides know each other's memory.
+    /// Returns whether both sides know each other's memory, and a client knows which features are
+    /// [agreed](Self::agreed).
     pub fn is_connected(&self) -> bool {
-        self.tx.is_registered() && !matches!(self.state, State::Connecting | State::Abandoned)
+        self.tx.is_registered()
+            && !matches!(self.state, State::Connecting | State::Abandoned)
+            && (self.agreed.is_some() || self.role == Role::Server)
     }
 
     /// Returns whether the connection has ended: nothing more can be written, and nothing more will arrive.

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
+use crate::features::FeatureSet;
 use crate::work::FailureStatus;
 
 /// The peer broke a clause of the protocol. Only the connection on which this happened ends.
@@ -69,6 +70,21 @@ pub enum ProtocolError {
         /// Largest number of answers that may wait.
         limit: usize,
     },
+    /// The client chose features that this side does not offer.
+    #[error("the client chose features that were not offered: {features} (clause {})", self.clause())]
+    FeatureNotOffered {
+        /// The features that were not offered.
+        features: FeatureSet,
+    },
+    /// The client chose features after its first bytes, or a second time.
+    #[error("the client chose features after data or twice: {features} (clause {})", self.clause())]
+    LateFeatures {
+        /// The features that it chose now.
+        features: FeatureSet,
+    },
+    /// The server offers features, and sent bytes before this side could choose.
+    #[error("the server offers features and sent data before one could be chosen (clause {})", self.clause())]
+    DataBeforeAgreement,
 }
 
 impl ProtocolError {
@@ -82,6 +98,8 @@ impl ProtocolError {
             Self::ImmediateBeyondWindow { .. } => "I-2",
             Self::ImmediateTooSmall { .. } => "I-3",
             Self::TooManyRequests { .. } => "F-4",
+            Self::FeatureNotOffered { .. } | Self::LateFeatures { .. } => "F-6",
+            Self::DataBeforeAgreement => "F-7",
         }
     }
 }
@@ -103,6 +121,16 @@ pub enum CloseReason {
     HandshakeTimeout {
         /// How long it had.
         after: Duration,
+    },
+    /// The server registered its window, but did not answer in time which features it offers.
+    NoAnswer {
+        /// How long it had.
+        after: Duration,
+    },
+    /// The server does not offer what [`Config::requires`](crate::Config::requires) names. No byte was sent.
+    NotOffered {
+        /// The features that it does not offer.
+        missing: FeatureSet,
     },
     /// Nothing was received from the peer for [`Config::idle_timeout`](crate::Config::idle_timeout).
     IdleTimeout {
@@ -138,6 +166,12 @@ impl fmt::Display for CloseReason {
             Self::Peer => f.write_str("the peer disconnected"),
             Self::HandshakeTimeout { after } => {
                 write!(f, "the peer did not complete the handshake (no RegisterXferMemory) within {after:?}")
+            }
+            Self::NoAnswer { after } => {
+                write!(f, "the server did not answer which features it offers within {after:?}")
+            }
+            Self::NotOffered { missing } => {
+                write!(f, "the server does not offer what is required on this connection: {missing}")
             }
             Self::IdleTimeout { after } => write!(f, "nothing received from the peer for {after:?}"),
             Self::StallTimeout { after } => {

@@ -50,6 +50,12 @@
 //! assert!(connection.poll_timeout().is_some(), "the peer's Register is due");
 //! ```
 //!
+//! # Features
+//!
+//! Two sides of this crate can agree on [features](FeatureSet) that Valkey does not have, before the first byte. A server
+//! names in [`Config::offers`] what it offers, a client in [`Config::wants`] and [`Config::requires`] what it asks for.
+//! [`Event::Agreed`] and [`Connection::agreed`] say what both use. By default nothing is asked, and no message is sent.
+//!
 //! # Viewpoint
 //!
 //! `tx` and `rx` are seen from this side: the peer's RX buffer is our `tx` window. Integers are in host order everywhere
@@ -62,13 +68,17 @@ extern crate alloc;
 mod config;
 mod connection;
 mod error;
+mod features;
 mod time;
 pub mod wire;
 pub mod work;
 
 pub use config::{Config, Role};
-pub use connection::{Connection, Counters, DeliveryReport, Event, Resources, Work, control_region_len};
+pub use connection::{
+    Connection, Counters, DeliveryReport, Direction, Event, Resources, Transfer, Work, control_region_len,
+};
 pub use error::{CloseReason, ProtocolError};
+pub use features::{FEATURE_SELECTOR, FeatureSet};
 pub use time::Instant;
 
 /// The example of the crate's README.

@@ -72,7 +72,7 @@ pub enum SendOp {
         /// The number in the peer's completion, in host order; the device puts it on the wire big-endian.
         imm: u32,
     },
-    /// Bytes out of the peer's memory. The peer is not notified. The protocol reads nothing.
+    /// Bytes out of the peer's memory. The peer is not notified. Only [transfers](crate::Transfer) read.
     Read {
         /// Address in the peer's memory.
         addr: u64,

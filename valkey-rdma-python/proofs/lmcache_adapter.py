@@ -3,9 +3,7 @@
 
 usage: lmcache_adapter.py VALKEY_SERVER PORT [--plugin]     starts that program at that port, and restarts it
 
-Needs the released lmcache package: `pip install lmcache==0.5.6` also installs all that its adapters import, with torch and its CUDA libraries
-(2.5 GB). Where torch is missing (`pip install --no-deps lmcache==0.5.6`, then each module that an ImportError names), it uses stand-ins
-(stand_ins.py).
+Needs the released lmcache package with torch: `pip install lmcache==0.5.6` (2.5 GB).
 With --plugin, the adapter is that of `valkey_rdma.lmcache_plugin`, as LMCache's type `plugin` makes it.
 """
 
@@ -14,46 +12,15 @@ import importlib
 import mmap
 import os
 import select
-import subprocess
 import sys
-import time
 import types
 
-import stand_ins
-
-STANDING_IN = stand_ins.install()
-
-from lmcache.v1.distributed.api import ObjectKey  # noqa: E402
-from lmcache.v1.distributed.l2_adapters import native_plugin_l2_adapter, plugin_l2_adapter  # noqa: E402
-
-import valkey_rdma  # noqa: E402
+from lmcache.v1.distributed.api import ObjectKey
+from lmcache.v1.distributed.l2_adapters import native_plugin_l2_adapter, plugin_l2_adapter
+from server import Server
 
 CHUNK = 1 << 20
 COUNT = 16
-
-
-class Server:
-    """A Valkey, which can be restarted."""
-
-    def __init__(self, program, port):
-        self.command = [program, "--port", port, "--save", "", "--protected-mode", "no"]
-        self.url = f"valkey://127.0.0.1:{port}"
-        self.start()
-
-    def start(self):
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL)
-        end = time.monotonic() + 30
-        while True:
-            try:
-                return valkey_rdma.Client(self.url).close()
-            except ConnectionError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.05)
-
-    def stop(self):
-        self.process.kill()
-        self.process.wait()
 
 
 class Chunk:
@@ -154,7 +121,6 @@ def main(program, port, *options):
     check("status", adapter.report_status()["is_healthy"])
     adapter.close()
     server.stop()
-    print("with stand-ins for torch and lmcache_native" if STANDING_IN else "with torch and lmcache_native")
 
 
 main(*sys.argv[1:])

@@ -3,10 +3,10 @@
 
 usage: rates.py URL [--rounds N] [--seconds S] [--clients NAME,...] [--sizes N,...] [--threads N,...] [--host-url URL]
 
-URL is what ours connects to; the others connect to --host-url (TCP), by default the same server. With an rdma:// URL, `ours-tcp` is our
-client at --host-url. `floor` is not a client: it makes one system call to send and one to receive, which is the least that any program
-on a blocking socket can do; it has no batches. For each client: rounds of set and get of single values, and of batches of 32 values where
-they take at most 64 MiB. Prints the median and the range of MB/s, and CPU seconds of this process per GB.
+URL is what `ours` connects to; the others connect to --host-url (TCP), by default the same server, and so does `ours-tcp`, our client there.
+`floor` is not a client: it makes one system call to send and one to receive, which is the least that any program on a blocking socket
+can do; it has no batches. Each operation is done with single values, and with batches of 32 where they take at most 64 MiB. Prints the
+median of MB/s with its range, and the median of CPU seconds of this process for each GB.
 """
 
 import argparse
@@ -152,6 +152,9 @@ def run(client, operation, size, threads, seconds):
     return sum(moved) / took / 1e6, cpu / (sum(moved) / 1e9)
 
 
+CLIENTS = {"ours": Ours, "ours-tcp": Ours, "redis-py": RedisPy, "glide": Glide, "floor": Floor}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
@@ -163,30 +166,19 @@ def main():
     parser.add_argument("--threads", default="1,4")
     options = parser.parse_args()
     tcp = options.host_url or options.url
-    made = {"ours": lambda: Ours(options.url), "ours-tcp": lambda: Ours(tcp), "redis-py": lambda: RedisPy(tcp), "glide": lambda: Glide(tcp), "floor": lambda: Floor(tcp)}
-    clients = {name: made[name]() for name in options.clients.split(",")}
-    print(f"{'':28}" + "".join(f"{name:>34}" for name in clients))
-    print(f"{'':28}" + f"{'MB/s median (range)  CPU s/GB':>34}" * len(clients))
+    clients = {name: CLIENTS[name](options.url if name == "ours" else tcp) for name in options.clients.split(",")}
     for size in map(int, options.sizes.split(",")):
-        for threads in map(int, options.threads.split(",")):
-            operations = ["set", "get"] + (["mset", "mget"] if size * BATCH <= 64 << 20 else [])
-            for operation in operations:
-                samples = {name: [] for name in clients}
-                for number in range(options.rounds):
-                    # Each round begins with another client.
-                    names = list(clients)
-                    for name in names[number % len(names) :] + names[: number % len(names)]:
-                        if hasattr(clients[name], operation):
-                            samples[name].append(run(clients[name], operation, size, threads, options.seconds))
-                line = f"{operation:5} {size:>9} B {threads} thr"
-                for name in clients:
-                    if not samples[name]:
-                        line += f"{'-':>34}"
-                        continue
-                    rates = [rate for rate, _ in samples[name]]
-                    cpu = statistics.median(cpu for _, cpu in samples[name])
-                    line += f"{statistics.median(rates):>12.0f} ({min(rates):.0f}-{max(rates):.0f}) {cpu:6.2f}".rjust(34)
-                print(line, flush=True)
+        operations = ["set", "get"] + (["mset", "mget"] if size * BATCH <= 64 << 20 else [])
+        for threads, operation in ((int(count), operation) for count in options.threads.split(",") for operation in operations):
+            samples = {name: [] for name, client in clients.items() if hasattr(client, operation)}
+            for number in range(options.rounds):
+                # Each round begins with another client.
+                for name in [*samples][number % len(samples) :] + [*samples][: number % len(samples)]:
+                    samples[name].append(run(clients[name], operation, size, threads, options.seconds))
+            for name, of_client in samples.items():
+                rates, cpus = zip(*of_client)
+                rate = f"{statistics.median(rates):.0f} ({min(rates):.0f}-{max(rates):.0f}) MB/s"
+                print(f"{operation:5}{size:>9} B {threads} thr  {name:9}{rate:>26} {statistics.median(cpus):6.2f} CPU s/GB", flush=True)
 
 
 main()

@@ -8,49 +8,29 @@ descriptors or memory have grown at the end.
 """
 
 import asyncio
+import collections
+import contextlib
 import gc
 import os
 import pathlib
 import random
-import subprocess
+import select
 import sys
 import threading
 import time
 
+from server import Server
+
 import valkey_rdma
 from valkey_rdma import AsyncClient, Client, LMCacheClient
 
-SIZES = [10, 5_000, 70_000, 400_000]
 LIMIT = 40.0
-done = {"calls": 0, "lost": 0, "cancelled": 0}
+done = collections.Counter()
 wrong = []
 
 
-class Server:
-    def __init__(self, program, port):
-        self.port, self.url = port, f"valkey://127.0.0.1:{port}"
-        if program == "mock":
-            self.command = [os.environ["VALKEY_RDMA_MOCK"], "--tcp-port", port]
-        else:
-            self.command = [program, "--port", port, "--save", "", "--protected-mode", "no"]
-
-    def start(self):
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL)
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
-            try:
-                return Client(self.url).close()
-            except ConnectionError:
-                time.sleep(0.02)
-        raise RuntimeError("the server does not start")
-
-    def stop(self):
-        self.process.kill()
-        self.process.wait()
-
-
 def value(owner, turn, size):
-    return (b"%d:%d;" % (owner, turn) * (size // 4 + 1))[:size]
+    return (b"%s:%d;" % (owner.encode(), turn) * (size // 4 + 1))[:size]
 
 
 def check(condition, text):
@@ -58,104 +38,79 @@ def check(condition, text):
         wrong.append(text)
 
 
+@contextlib.contextmanager
+def turn_of(owner):
+    """One turn of a thread or a task: it may fail with an error of the package's, and must end."""
+    begin = time.monotonic()
+    try:
+        yield
+        done["turns"] += 1
+    except asyncio.CancelledError:
+        done["cancelled"] += 1
+    except valkey_rdma.Error:
+        done["lost"] += 1
+    except Exception as error:
+        wrong.append(f"{owner}: {error!r}")
+    check(time.monotonic() - begin < LIMIT, f"{owner}: waited {time.monotonic() - begin:.0f} s")
+
+
 def thread(client, owner, stop):
-    random_ = random.Random(owner)
-    buffer = bytearray(max(SIZES))
-    turn = 0
-    while not stop.is_set():
+    chance, buffer, turn = random.Random(owner), bytearray(400_000), 0
+    while not stop.wait(0.001):
         turn += 1
-        size = random_.choice(SIZES)
-        key, sent = f"soak:t{owner}", value(owner, turn, size)
-        begin = time.monotonic()
-        try:
-            client.set_from(key, sent)
-            length = client.get_into(key, buffer)
+        sent = value(owner, turn, chance.choice([10, 5_000, 70_000, 400_000]))
+        with turn_of(owner):
+            client.set_from(owner, sent)
+            length = client.get_into(owner, buffer)
             # A restart between the two calls empties the server.
-            check(length is None or (length == size and buffer[:size] == sent), f"thread {owner}: another value")
-            done["calls"] += 2
-        except valkey_rdma.Error:
-            done["lost"] += 1
-            stop.wait(0.05)
-        except Exception as error:
-            wrong.append(repr(error))
-        check(time.monotonic() - begin < LIMIT, f"thread {owner}: waited {time.monotonic() - begin:.0f} s")
+            check(length is None or buffer[:length] == sent, f"{owner}: another value")
 
 
 async def task(client, owner, stop):
-    random_ = random.Random(owner)
-    buffer = bytearray(2_000)
-    turn = 0
+    chance, turn = random.Random(owner), 0
     while not stop.is_set():
         turn += 1
-        size = random_.randrange(2_000)
-        key, sent = f"soak:a{owner}", value(owner, turn, size)
-        begin = time.monotonic()
-        try:
-            await client.set_from(key, sent)
-            call = client.command("GET", key) if turn % 2 else client.get_into(key, buffer)
-            if random_.random() < 0.1:
-                await asyncio.sleep(random_.choice([0, 0, random_.random() * 0.01]))
+        # Another one each time: a cancelled call may still use the last.
+        buffer, sent = bytearray(2_000), value(owner, turn, chance.randrange(2_000))
+        with turn_of(owner):
+            await client.set_from(owner, sent)
+            call = client.command("GET", owner) if turn % 2 else client.get_into(owner, buffer)
+            if chance.random() < 0.1:
+                await asyncio.sleep(chance.choice([0, 0, chance.random() * 0.01]))
                 call.cancel()
             got = await call
-            if turn % 2:
-                check(got is None or got == sent, f"task {owner}: another value")
-            else:
-                check(got is None or (got == size and buffer[:size] == sent), f"task {owner}: another value")
-            done["calls"] += 2
-        except asyncio.CancelledError:
-            done["cancelled"] += 1
-            # The cancelled call may still use it.
-            buffer = bytearray(2_000)
-        except valkey_rdma.Error:
-            done["lost"] += 1
-            await asyncio.sleep(0.1)
-        except Exception as error:
-            wrong.append(repr(error))
-        check(time.monotonic() - begin < LIMIT, f"task {owner}: waited {time.monotonic() - begin:.0f} s")
-        await asyncio.sleep(random_.random() * 0.2)
+            check(got is None or (got if turn % 2 else buffer[:got]) == sent, f"{owner}: another value")
+        await asyncio.sleep(chance.random() * 0.2)
 
 
 async def tasks(url, count, stop):
     async with await AsyncClient.connect(url, timeout=10, offline_timeout=5) as client:
-        await asyncio.gather(*(task(client, owner, stop) for owner in range(count)))
+        await asyncio.gather(*(task(client, f"soak:a{number}", stop) for number in range(count)))
 
 
 def connector(url, stop):
     """Batches, as LMCache submits them."""
-    import select
-
     connector = LMCacheClient(url, key_prefix="soak:l", timeout=10)
-    buffers = [bytearray(value(number, 0, 300_000)) for number in range(8)]
-    empty = [bytearray(300_000) for _ in range(8)]
     keys = [str(number) for number in range(8)]
-    while not stop.is_set():
-        for submit, target in ((connector.submit_batch_set, buffers), (connector.submit_batch_get, empty)):
-            number = submit(keys, target)
+    full, empty = ([bytearray(value(key, turn, 300_000)) for key in keys] for turn in (0, 1))
+    while not stop.wait(0.02):
+        for submit, buffers in ((connector.submit_batch_set, full), (connector.submit_batch_get, empty)):
+            number = submit(keys, buffers)
             check(select.select([connector.event_fd()], [], [], LIMIT)[0], "a batch never ended")
             ((finished, _, _, succeeded),) = connector.drain_completions()
             check(finished == number, "another batch")
-            done["calls"] += 8
-            if submit == connector.submit_batch_get:
-                pairs = zip(succeeded, empty, buffers)
-                check(all(got == sent for ok, got, sent in pairs if ok), "a batch: another value")
-        time.sleep(0.02)
+            pairs = zip(succeeded, buffers, full)
+            check(all(got == sent for ok, got, sent in pairs if ok), "a batch: another value")
+            done["batches"] += 1
     connector.close()
-
-
-def descriptors():
-    return len(list(pathlib.Path("/proc/self/fd").iterdir()))
-
-
-def resident():
-    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") // 1_000_000
 
 
 def soak(server, seconds, thread_count, task_count, restarts):
     stop = threading.Event()
     with Client(server.url, timeout=10, offline_timeout=5) as client:
-        threads = [threading.Thread(target=thread, args=(client, owner, stop)) for owner in range(thread_count)]
-        threads.append(threading.Thread(target=connector, args=(server.url, stop)))
-        threads.append(threading.Thread(target=lambda: asyncio.run(tasks(server.url, task_count, stop))))
+        work = [lambda owner=f"soak:t{number}": thread(client, owner, stop) for number in range(thread_count)]
+        work += [lambda: connector(server.url, stop), lambda: asyncio.run(tasks(server.url, task_count, stop))]
+        threads = [threading.Thread(target=target) for target in work]
         for started in threads:
             started.start()
         for _ in range(restarts):
@@ -173,23 +128,31 @@ def soak(server, seconds, thread_count, task_count, restarts):
     gc.collect()
 
 
+def descriptors():
+    return len(list(pathlib.Path("/proc/self/fd").iterdir()))
+
+
+def used():
+    """Descriptors, objects of Python's, and megabytes of resident memory."""
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return descriptors(), len(gc.get_objects()), pages * os.sysconf("SC_PAGESIZE") // 1_000_000
+
+
 def main(program, port, seconds, thread_count=8, task_count=1000, restarts=5):
     server = Server(program, port)
-    server.start()
     # What is kept for reuse is there after a short round.
     soak(server, 3, int(thread_count), int(task_count), 1)
-    before = (descriptors(), len(gc.get_objects()), resident())
+    before = used()
     soak(server, float(seconds), int(thread_count), int(task_count), int(restarts))
     end = time.monotonic() + 30
     while descriptors() > before[0] and time.monotonic() < end:
         time.sleep(0.1)
-    after = (descriptors(), len(gc.get_objects()), resident())
+    after = used()
     server.stop()
-    print(done)
-    for name, first, last in zip(("descriptors", "objects of Python's", "MB resident"), before, after):
-        print(f"{name}: {first} before, {last} after")
-    check(after[0] <= before[0] and after[1] <= before[1] + 500 and after[2] <= before[2] * 1.3 + 20, "something grew")
-    check(done["calls"] > 0, "nothing ran")
+    print(f"{dict(done)}; descriptors, objects, MB resident: {before} before, {after} after")
+    most = (before[0], before[1] + 500, before[2] * 1.3 + 20)
+    check(all(now <= limit for now, limit in zip(after, most)), "something grew")
+    check(done["turns"] > 0, "nothing ran")
     for text in wrong[:20]:
         print("WRONG:", text)
     sys.exit(bool(wrong))

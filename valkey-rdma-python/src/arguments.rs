@@ -10,6 +10,7 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple, PyType};
 use valkey_rdma_client::Command;
 
 use crate::memory::{self, Memory, Use};
+use crate::python::Any;
 
 /// A command of these arguments: str (as UTF-8), int, float, and objects with a buffer, of which long ones are sent from where they
 /// are.
@@ -41,7 +42,7 @@ fn without_timeout(arguments: &Bound<'_, PyTuple>) -> PyResult<Command> {
 }
 
 /// A key: str or bytes-like.
-pub(crate) fn key(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+pub(crate) fn key(object: &Any) -> PyResult<Bytes> {
     Ok(match bytes(object)? {
         Argument::Owned(bytes) => bytes.into(),
         Argument::Shared(bytes) => {
@@ -54,7 +55,7 @@ pub(crate) fn key(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
 }
 
 /// Keys, from any iterable of them but a string.
-pub(crate) fn keys(objects: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
+pub(crate) fn keys(objects: &Any) -> PyResult<Vec<Bytes>> {
     if objects.is_instance_of::<PyString>() || objects.is_instance_of::<PyBytes>() {
         return Err(PyTypeError::new_err("a list of keys is required, not one string"));
     }
@@ -118,7 +119,7 @@ enum Argument {
 /// Shorter arguments are copied: that costs less than to keep the object.
 const SHARED_FROM: usize = 8 * 1024;
 
-fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Argument> {
+fn bytes(object: &Any) -> PyResult<Argument> {
     if let Ok(bytes) = object.cast::<PyBytes>()
         && bytes.as_bytes().len() < SHARED_FROM
     {
@@ -155,7 +156,7 @@ fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Argument> {
 }
 
 /// True for numbers of numpy's, and for arrays of numbers without dimensions. Byte strings of numpy's are none.
-fn is_number_with_a_buffer(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn is_number_with_a_buffer(object: &Any) -> PyResult<bool> {
     let py = object.py();
     let Some(ndim) = object.getattr_opt(intern!(py, "ndim"))? else { return Ok(false) };
     let Some(dtype) = object.getattr_opt(intern!(py, "dtype"))? else { return Ok(false) };
@@ -165,7 +166,7 @@ fn is_number_with_a_buffer(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// int or float, if the object is one of them. A bool is an int of Python's too, and rarely what is meant.
-fn kind_of_number<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyType>> {
+fn kind_of_number<'py>(object: &Any<'py>) -> Option<Bound<'py, PyType>> {
     if object.is_instance_of::<PyFloat>() {
         return Some(object.py().get_type::<PyFloat>());
     }

@@ -9,35 +9,32 @@ use valkey_rdma_client::Fetched;
 use crate::arguments;
 use crate::errors::Failure;
 use crate::memory::{self, Memory, Use};
+use crate::python::Any;
 use crate::transfer::{Load, PerKey, Store};
 
 /// A key, and a buffer for its value.
-pub(crate) fn load(key: &Bound<'_, PyAny>, buffer: &Bound<'_, PyAny>) -> PyResult<Load> {
+pub(crate) fn load(key: &Any, buffer: &Any) -> PyResult<Load> {
     Ok(Load { key: arguments::key(key)?, memory: Memory::of(buffer, Use::Write)? })
 }
 
 /// A key, and a buffer with its value.
-pub(crate) fn store(key: &Bound<'_, PyAny>, buffer: &Bound<'_, PyAny>) -> PyResult<Store> {
+pub(crate) fn store(key: &Any, buffer: &Any) -> PyResult<Store> {
     Ok(Store { key: arguments::key(key)?, value: Memory::of(buffer, Use::Read)?.into_bytes() })
 }
 
 /// Keys, and a buffer for the value of each.
-pub(crate) fn loads(keys: &Bound<'_, PyAny>, buffers: &Bound<'_, PyAny>) -> PyResult<Vec<Load>> {
+pub(crate) fn loads(keys: &Any, buffers: &Any) -> PyResult<Vec<Load>> {
     let pairs = pairs(keys, buffers, Use::Write)?;
     Ok(pairs.into_iter().map(|(key, memory)| Load { key, memory }).collect())
 }
 
 /// Keys, and a buffer with the value of each.
-pub(crate) fn stores(keys: &Bound<'_, PyAny>, buffers: &Bound<'_, PyAny>) -> PyResult<Vec<Store>> {
+pub(crate) fn stores(keys: &Any, buffers: &Any) -> PyResult<Vec<Store>> {
     let pairs = pairs(keys, buffers, Use::Read)?;
     Ok(pairs.into_iter().map(|(key, memory)| Store { key, value: memory.into_bytes() }).collect())
 }
 
-fn pairs(
-    key_list: &Bound<'_, PyAny>,
-    buffers: &Bound<'_, PyAny>,
-    purpose: Use,
-) -> PyResult<Vec<(bytes::Bytes, Memory)>> {
+fn pairs(key_list: &Any, buffers: &Any, purpose: Use) -> PyResult<Vec<(bytes::Bytes, Memory)>> {
     let keys = arguments::keys(key_list)?;
     let buffers = buffers.try_iter()?.collect::<PyResult<Vec<_>>>()?;
     if keys.len() != buffers.len() {
@@ -73,8 +70,8 @@ pub(crate) fn lengths(py: Python<'_>, fetched: PerKey<Fetched>, rooms: &[usize])
 }
 
 /// As [`lengths`], of one key.
-pub(crate) fn length(py: Python<'_>, fetched: PerKey<Fetched>, room: usize) -> PyResult<Py<PyAny>> {
-    let lengths = lengths(py, fetched, &[room])?;
+pub(crate) fn length(py: Python<'_>, fetched: PerKey<Fetched>, rooms: &[usize]) -> PyResult<Py<PyAny>> {
+    let lengths = lengths(py, fetched, rooms)?;
     Ok(lengths.bind(py).cast::<PyList>()?.get_item(0)?.unbind())
 }
 

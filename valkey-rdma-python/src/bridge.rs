@@ -1,17 +1,35 @@
-//! `check_url`, `connect_socket` and its form for asyncio: a connection as a file descriptor, for clients that speak RESP themselves.
+//! `url_options`, `check_url`, `connect_socket` and its form for asyncio: a connection as a file descriptor, for clients that speak RESP themselves.
 
 use std::io;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use valkey_rdma_client::{ByteStream, Config, Dialer};
+use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, read_password_file};
 use valkey_rdma_transport::bridge::pump;
 
-use crate::errors::Failure;
+use crate::errors::{Failure, classes};
 use crate::event_loop::{Cancelled, EndOnDrop, EventLoop};
+use crate::python::Answer;
 use crate::runtime;
+
+/// The names of the options that the URL of a server can have.
+#[pyfunction]
+pub(crate) fn url_options() -> Vec<&'static str> {
+    Endpoint::option_names().collect()
+}
+
+/// The password in a file that holds nothing else. Raises ConnectError if there is none.
+#[pyfunction]
+pub(crate) fn password_in_file(py: Python<'_>, path: &str) -> PyResult<String> {
+    read_password_file(Path::new(path)).map_err(|error| {
+        let raised =
+            classes(py).and_then(|classes| classes.getattr("ConnectError")?.call1((error.to_string(),)));
+        raised.map_or_else(|error| error, PyErr::from_value)
+    })
+}
 
 /// Raises UrlError if the URL of a server is invalid. Connects to nothing.
 #[pyfunction]
@@ -31,7 +49,8 @@ pub(crate) fn connect_socket(py: Python<'_>, url: String) -> PyResult<i32> {
 
 /// As ``connect_socket``, for asyncio: returns a future of the descriptor. Cancelling it ends the attempt.
 #[pyfunction]
-pub(crate) fn connect_socket_async(py: Python<'_>, url: String) -> PyResult<Bound<'_, PyAny>> {
+#[pyo3(signature = (url: "str") -> "Future[int]")]
+pub(crate) fn connect_socket_async(py: Python<'_>, url: String) -> Answer<'_> {
     let handle = runtime::handle(py)?;
     let event_loop = EventLoop::running(py)?;
     let only_call = EndOnDrop::new(&event_loop);

@@ -14,6 +14,12 @@ impl<T> Default for Connected<T> {
     }
 }
 
+impl<T> From<T> for Connected<T> {
+    fn from(connected: T) -> Self {
+        Self(OnceLock::from(connected))
+    }
+}
+
 impl<T> Connected<T> {
     /// # Errors
     /// RuntimeError if `__init__` did not run to its end.

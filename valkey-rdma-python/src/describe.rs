@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use valkey_rdma_client::cluster::{ClusterStatus, NodeStatus};
 use valkey_rdma_client::transport::Stats;
+use valkey_rdma_client::transport::tls::TlsInfo;
 use valkey_rdma_client::{Client, ConnectionInfo, ConnectionStatus, Counters, State};
 
 use crate::engine::Engine;
@@ -50,6 +51,15 @@ fn connection<'py>(py: Python<'py>, info: &ConnectionInfo) -> PyResult<Bound<'py
     dict.set_item("polling", info.polling.map(|polling| polling.to_string()))?;
     dict.set_item("protocol", info.protocol.to_string())?;
     dict.set_item("fallback", &info.fallback)?;
+    dict.set_item("tls", info.tls.as_deref().map(|tls| encryption(py, tls)).transpose()?)?;
+    Ok(dict)
+}
+
+fn encryption<'py>(py: Python<'py>, tls: &TlsInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("version", tls.version)?;
+    dict.set_item("cipher", tls.cipher)?;
+    dict.set_item("resumed", tls.resumed)?;
     Ok(dict)
 }
 

@@ -190,44 +190,53 @@ impl Engine {
     }
 
     /// Reads the value of each key straight into its memory. Ends early when `stop` is ready.
-    pub(crate) async fn load(
+    ///
+    /// Closing waits for it from this call on, not from when it is first polled: it has the program's memory already.
+    pub(crate) fn load(
         self: Arc<Self>,
         loads: Vec<Load>,
         fit: Fit,
         limit: Option<Duration>,
-        stop: impl Future,
-    ) -> Result<PerKey<Fetched>, Failure> {
-        let loaded = self.send(loads, fit, limit, stop).await;
-        self.traffic.loaded(&loaded);
-        loaded
+        stop: impl Future + Send + 'static,
+    ) -> impl Future<Output = Result<PerKey<Fetched>, Failure>> + Send {
+        let begun = self.begin();
+        async move {
+            let loaded = self.send(begun, loads, fit, limit, stop).await;
+            self.traffic.loaded(&loaded);
+            loaded
+        }
     }
 
     /// Sends the values from where they are. With `ttl`, in milliseconds, the server forgets them after that time. Ends early when
-    /// `stop` is ready.
-    pub(crate) async fn store(
+    /// `stop` is ready. Closing waits for it as for [`load`](Self::load).
+    pub(crate) fn store(
         self: Arc<Self>,
         mut stores: Vec<Store>,
         ttl: Option<u64>,
         limit: Option<Duration>,
-        stop: impl Future,
-    ) -> Result<PerKey<()>, Failure> {
-        for store in &mut stores {
-            store.value = self.registrations.lend(std::mem::take(&mut store.value));
+        stop: impl Future + Send + 'static,
+    ) -> impl Future<Output = Result<PerKey<()>, Failure>> + Send {
+        let begun = self.begin();
+        async move {
+            for store in &mut stores {
+                store.value = self.registrations.lend(std::mem::take(&mut store.value));
+            }
+            let lengths: Vec<_> = stores.iter().map(|store| store.value.len()).collect();
+            let stored = self.send(begun, stores, ttl, limit, stop).await;
+            self.traffic.stored(&stored, &lengths);
+            stored
         }
-        let lengths: Vec<_> = stores.iter().map(|store| store.value.len()).collect();
-        let stored = self.send(stores, ttl, limit, stop).await;
-        self.traffic.stored(&stored, &lengths);
-        stored
     }
 
     async fn send<T: Item>(
         &self,
+        begun: Result<InFlight, Failure>,
         items: Vec<T>,
         common: T::Common,
         limit: Option<Duration>,
         stop: impl Future,
     ) -> Result<PerKey<T::Outcome>, Failure> {
-        let in_flight = self.begin()?;
+        let in_flight = begun?;
         let mut workers = JoinSet::new();
         let batch = Batch::new(self.lanes.clone(), common);
         let sending = async { Ok(send_all(&batch, &mut workers, items).await) };

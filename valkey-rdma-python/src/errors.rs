@@ -7,6 +7,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use valkey_rdma_client::{ClusterError, ConnectCause, Error, Fate, LostCause, ServerError};
 
+use crate::python::Answer;
+
 /// A failed operation.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -102,7 +104,7 @@ impl Failure {
     }
 
     /// The exception.
-    pub(crate) fn exception<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn exception<'py>(&self, py: Python<'py>) -> Answer<'py> {
         let exception = classes(py)?.getattr(self.class())?.call1((self.text(),))?;
         exception.setattr("fate", word(self.fate()))?;
         if let Self::Client(error) = self
@@ -136,7 +138,7 @@ fn is_late(cause: &ConnectCause) -> bool {
 /// The number that the operating system gave to what failed.
 fn errno(cause: &ConnectCause) -> Option<i32> {
     let error: &(dyn std::error::Error + 'static) = match cause {
-        ConnectCause::Resolve(error) | ConnectCause::Io(error) => &**error,
+        ConnectCause::Resolve(error) | ConnectCause::Io(error) | ConnectCause::Socket(error) => &**error,
         ConnectCause::Device(error) => &**error,
         ConnectCause::Fallback { tcp, .. } => return errno(tcp),
         _ => return None,

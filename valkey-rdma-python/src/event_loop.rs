@@ -15,6 +15,7 @@ use valkey_rdma_transport::sync::lock;
 
 use crate::completions::Completions;
 use crate::errors::Failure;
+use crate::python::{Answer, Any};
 use crate::{memory, runtime};
 
 /// Makes the result of an operation a Python object, on the loop's thread. It holds no [`EventLoop`], which would hold it for ever: a
@@ -137,7 +138,7 @@ impl EventLoop {
     }
 
     /// A future of the loop that has its result.
-    pub(crate) fn ready<'py>(slf: &Bound<'py, Self>, result: Py<PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn ready<'py>(slf: &Bound<'py, Self>, result: Py<PyAny>) -> Answer<'py> {
         let future = slf.get().asyncio.bind(slf.py()).call_method0("create_future")?;
         future.call_method1("set_result", (result,))?;
         Ok(future)
@@ -152,7 +153,7 @@ impl EventLoop {
         cancelled: Cancelled,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> Answer<'py> {
         let future = slf.get().asyncio.bind(slf.py()).call_method0("create_future")?;
         let convert = |of: &Bound<'_, Self>, value| convert(of.py(), value);
         Self::begin(slf, handle, future, Begins::Here, operation, convert, |task| cancelled.of(task))
@@ -166,7 +167,7 @@ impl EventLoop {
         cancelled: Cancelled,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
         convert: impl FnOnce(&Bound<'_, Self>, T) -> PyResult<Py<PyAny>> + Send + 'static,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> Answer<'py> {
         let future = slf.get().asyncio.bind(slf.py()).call_method0("create_future")?;
         Self::begin(slf, handle, future, Begins::InBackground, operation, convert, |task| cancelled.of(task))
     }
@@ -178,7 +179,7 @@ impl EventLoop {
         handle: &Handle,
         operation: impl FnOnce(oneshot::Receiver<()>) -> F,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
-    ) -> PyResult<Bound<'py, PyAny>>
+    ) -> Answer<'py>
     where
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
@@ -204,12 +205,12 @@ impl EventLoop {
     fn begin<'py, T: Send + 'static>(
         slf: &Bound<'py, Self>,
         handle: &Handle,
-        future: Bound<'py, PyAny>,
+        future: Any<'py>,
         begins: Begins,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
         convert: impl FnOnce(&Bound<'_, Self>, T) -> PyResult<Py<PyAny>> + Send + 'static,
         cancel: impl FnOnce(AbortHandle) -> Cancel,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> Answer<'py> {
         runtime::refuse_at_exit(slf.py())?;
         Self::watch(slf)?;
         let this = slf.get();
@@ -305,7 +306,7 @@ struct Done {
 
 #[pymethods]
 impl Done {
-    fn __call__(&self, py: Python<'_>, future: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn __call__(&self, py: Python<'_>, future: &Any) -> PyResult<()> {
         if !future.call_method0("cancelled")?.is_truthy()? {
             return Ok(());
         }

@@ -9,9 +9,12 @@
 //! | `memory` | buffers of Python objects; all unsafe code |
 //! | `engine` | commands, to one server or a cluster; nothing of Python |
 //! | `transfer`, `lane_sets`, `lanes` | batches of large values, and their connections; nothing of Python but its memory |
-//! | `client`, `async_client`, `async_subscriber`, `cluster`, `lmcache`, `pubsub`, `registration`, `bridge` | the classes |
-//! | `connected` | what `__init__` makes of an object |
-//! | `arguments`, `batch`, `options`, `reply`, `errors`, `describe` | from Python's objects and back |
+//! | `base_client`, `subscriber` | what the classes for threads and those for asyncio have in common: each method is there once |
+//! | `caller` | the difference: a call waits, or returns a future |
+//! | `client`, `async_client`, `lmcache`, `registration`, `bridge` | the classes |
+//! | `credentials` | the program's provider of user and password |
+//! | `connected`, `pubsub` | what `__init__` makes of an object; what a subscriber has received |
+//! | `python`, `arguments`, `batch`, `options`, `reply`, `errors`, `describe` | from Python's objects and back |
 //! | `runtime`, `reactor`, `replaced`, `sync`, `fork`, `local`, `completions`, `event_loop` | threads, processes, and asyncio |
 #![deny(unsafe_code)]
 
@@ -21,13 +24,14 @@ use pyo3::sync::PyOnceLock;
 
 mod arguments;
 mod async_client;
-mod async_subscriber;
+mod base_client;
 mod batch;
 mod bridge;
+mod caller;
 mod client;
-mod cluster;
 mod completions;
 mod connected;
+mod credentials;
 mod describe;
 mod engine;
 mod errors;
@@ -41,11 +45,13 @@ mod local;
 mod memory;
 mod options;
 mod pubsub;
+mod python;
 mod reactor;
 mod registration;
 mod replaced;
 mod reply;
 mod runtime;
+mod subscriber;
 mod traffic;
 mod transfer;
 
@@ -55,21 +61,21 @@ mod _native {
     use super::*;
 
     #[pymodule_export]
-    use super::async_client::{AsyncClient, AsyncPipeline};
+    use super::async_client::{AsyncClient, AsyncClusterClient};
     #[pymodule_export]
-    use super::async_subscriber::AsyncSubscriber;
+    use super::base_client::BaseClient;
     #[pymodule_export]
-    use super::bridge::{check_url, connect_socket, connect_socket_async};
+    use super::base_client::pipeline::{AsyncPipeline, BasePipeline, Pipeline};
     #[pymodule_export]
-    use super::client::{Client, Pipeline};
+    use super::bridge::{check_url, connect_socket, connect_socket_async, password_in_file, url_options};
     #[pymodule_export]
-    use super::cluster::{AsyncClusterClient, ClusterClient};
+    use super::client::{Client, ClusterClient};
     #[pymodule_export]
     use super::lmcache::LMCacheClient;
     #[pymodule_export]
-    use super::pubsub::Subscriber;
-    #[pymodule_export]
     use super::registration::Registration;
+    #[pymodule_export]
+    use super::subscriber::{AsyncSubscriber, BaseSubscriber, Subscriber};
 
     /// Refuses all interpreters but the first that imports this module. The process has one set of background threads, and the end of any
     /// interpreter would end them for all.

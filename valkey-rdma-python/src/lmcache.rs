@@ -20,6 +20,7 @@ use crate::errors::Failure;
 use crate::local::Local;
 use crate::options::Target;
 use crate::options::{self, MAX_LANES, Options};
+use crate::python::Any;
 use crate::registration::Registration;
 use crate::runtime;
 use crate::transfer::{Fit, PerKey};
@@ -84,7 +85,7 @@ impl Connector {
         Ok(shared.engine.clone())
     }
 
-    fn keys(&self, keys: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
+    fn keys(&self, keys: &Any) -> PyResult<Vec<Bytes>> {
         Ok(arguments::keys(keys)?.into_iter().map(|key| self.prefixed(key)).collect())
     }
 
@@ -132,12 +133,12 @@ impl LMCacheClient {
         Self::default()
     }
 
-    #[pyo3(signature = (url, *, connections=8, ttl=None, key_prefix="", timeout=Some(30.0), max_pending=1024, cluster=false, offline_timeout=Some(1.0)))]
+    #[pyo3(signature = (url: "Urls", *, connections: "int" = 8, ttl: "float | None" = None, key_prefix: "str" = "", timeout: "float | None" = Some(30.0), max_pending: "int" = 1024, cluster: "bool" = false, offline_timeout: "float | None" = Some(1.0)) -> "None")]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn __init__(
         &self,
         py: Python<'_>,
-        url: &Bound<'_, PyAny>,
+        url: &Any,
         connections: i64,
         ttl: Option<f64>,
         key_prefix: &str,
@@ -158,6 +159,7 @@ impl LMCacheClient {
             reconnect: Some(Backoff::default().max(LONGEST_BACKOFF)),
             retries: 3,
             name: None,
+            credentials: None,
         };
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::limit(timeout)?);
         let target = match cluster {
@@ -165,7 +167,7 @@ impl LMCacheClient {
             false => Target::One(url.extract::<String>()?),
         };
         self.connector.check_new()?;
-        let connect = settings.connect(target)?;
+        let connect = settings.connect(py, target)?;
         let handle = runtime::handle(py)?;
         let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
         let connector = Connector {
@@ -190,12 +192,8 @@ impl LMCacheClient {
     }
 
     /// Starts reading each value into its buffer.
-    fn submit_batch_get(
-        &self,
-        py: Python<'_>,
-        keys: &Bound<'_, PyAny>,
-        bufs: &Bound<'_, PyAny>,
-    ) -> PyResult<u64> {
+    #[pyo3(signature = (keys: "Sequence[str]", bufs: "Sequence[Memory]") -> "int")]
+    fn submit_batch_get(&self, py: Python<'_>, keys: &Any, bufs: &Any) -> PyResult<u64> {
         let this = self.connector.get()?;
         let engine = this.engine(py)?;
         let mut loads = batch::loads(keys, bufs)?;
@@ -209,12 +207,8 @@ impl LMCacheClient {
     }
 
     /// Starts setting values from buffers, which must not change until the batch is done.
-    fn submit_batch_set(
-        &self,
-        py: Python<'_>,
-        keys: &Bound<'_, PyAny>,
-        bufs: &Bound<'_, PyAny>,
-    ) -> PyResult<u64> {
+    #[pyo3(signature = (keys: "Sequence[str]", bufs: "Sequence[Memory]") -> "int")]
+    fn submit_batch_set(&self, py: Python<'_>, keys: &Any, bufs: &Any) -> PyResult<u64> {
         let this = self.connector.get()?;
         let engine = this.engine(py)?;
         let mut stores = batch::stores(keys, bufs)?;
@@ -228,18 +222,21 @@ impl LMCacheClient {
     }
 
     /// Starts looking whether keys exist. It does not wait for batches of large values.
-    fn submit_batch_exists(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
+    #[pyo3(signature = (keys: "Sequence[str]") -> "int")]
+    fn submit_batch_exists(&self, py: Python<'_>, keys: &Any) -> PyResult<u64> {
         self.connector.get()?.submit_count(py, "EXISTS", keys)
     }
 
     /// Starts deleting keys. The outcome of each says whether it existed.
-    fn submit_batch_delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
+    #[pyo3(signature = (keys: "Sequence[str]") -> "int")]
+    fn submit_batch_delete(&self, py: Python<'_>, keys: &Any) -> PyResult<u64> {
         self.connector.get()?.submit_count(py, "UNLINK", keys)
     }
 
     /// Registers memory, which ``submit_batch_set`` then sends from without a copy over RDMA. Each connection registers it with
     /// the device when it first sends from it, which pins it. Over TCP this changes nothing.
-    fn register(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<Registration> {
+    #[pyo3(signature = (buffer: "Memory") -> "Registration")]
+    fn register(&self, py: Python<'_>, buffer: &Any) -> PyResult<Registration> {
         self.connector.get()?.engine(py)?.registrations.register(buffer)
     }
 
@@ -253,11 +250,13 @@ impl LMCacheClient {
     }
 
     /// Describes the connection.
+    #[pyo3(signature = () -> "dict[str, Any]")]
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         describe::info(py, &self.connector.get()?.shared(py)?.engine.client)
     }
 
     /// Counters, and the batches in flight.
+    #[pyo3(signature = () -> "dict[str, Any]")]
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let shared = self.connector.get()?.shared(py)?;
         let stats = describe::stats(py, &shared.engine)?;
@@ -282,7 +281,7 @@ impl LMCacheClient {
 }
 
 impl Connector {
-    fn submit_count(&self, py: Python<'_>, name: &'static str, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
+    fn submit_count(&self, py: Python<'_>, name: &'static str, keys: &Any) -> PyResult<u64> {
         let engine = self.engine(py)?;
         let (keys, limit) = (self.keys(keys)?, self.timeout);
         let count = keys.len();

@@ -16,6 +16,7 @@ use pyo3::ffi::{Py_ssize_t, PyObject};
 use pyo3::prelude::*;
 use valkey_rdma_transport::sync::lock;
 
+use crate::python::{Answer, Any};
 use crate::runtime;
 
 /// Python's `Py_buffer`.
@@ -82,7 +83,7 @@ impl Memory {
     /// # Errors
     /// TypeError if the object has no buffer, or one of references to objects; BufferError if the memory is read-only but must be written, not contiguous, or used
     /// by another operation that writes or that this one would disturb.
-    pub(crate) fn of(object: &Bound<'_, PyAny>, purpose: Use) -> PyResult<Self> {
+    pub(crate) fn of(object: &Any, purpose: Use) -> PyResult<Self> {
         // Torch's tensors have no buffer, but arrays that share their memory.
         let shared = if has_buffer(object) { None } else { Some(bytes_of_tensor(object)?) };
         let object = shared.as_ref().unwrap_or(object);
@@ -277,7 +278,7 @@ pub(crate) fn forget_claims() {
 }
 
 /// Exports the memory of an object.
-fn export(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Box<View>> {
+fn export(object: &Any, flags: c_int) -> PyResult<Box<View>> {
     let mut view = Box::new(MaybeUninit::<View>::zeroed());
     // SAFETY: `object` is alive and the interpreter attached, both by `Bound`; `view` has room for the struct.
     if unsafe { PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) } != 0 {
@@ -288,18 +289,18 @@ fn export(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Box<View>> {
 }
 
 /// True if an array of numpy's says that its items have references to objects.
-fn has_objects(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn has_objects(object: &Any) -> PyResult<bool> {
     let Some(kind) = object.getattr_opt("dtype")? else { return Ok(false) };
     kind.getattr_opt("hasobject")?.map_or(Ok(false), |has| has.is_truthy())
 }
 
-pub(crate) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
+pub(crate) fn has_buffer(object: &Any) -> bool {
     // SAFETY: `object` is alive and the interpreter attached.
     unsafe { PyObject_CheckBuffer(object.as_ptr()) == 1 }
 }
 
 /// An array of the bytes of a torch tensor in this machine's memory.
-fn bytes_of_tensor<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+fn bytes_of_tensor<'py>(object: &Any<'py>) -> Answer<'py> {
     let kind = object.get_type();
     if !object.hasattr("untyped_storage")? {
         let name = kind.name()?;
@@ -315,7 +316,7 @@ fn bytes_of_tensor<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny
 }
 
 /// Exporters raise what they like; ours is BufferError, with theirs as the cause.
-fn as_buffer_error(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+fn as_buffer_error(object: &Any, error: PyErr) -> PyErr {
     let py = object.py();
     if error.is_instance_of::<PyBufferError>(py) {
         return error;

@@ -10,9 +10,11 @@ use valkey_rdma_client::cluster::ReadFrom;
 use valkey_rdma_client::{Backoff, Client, Config, Error};
 
 use crate::arguments::{limit, seconds};
+use crate::credentials;
 use crate::engine::{Engine, PATIENCE};
 use crate::errors::Failure;
 use crate::lanes::LaneSettings;
+use crate::python::Any;
 
 /// Where to connect to.
 pub(crate) enum Target {
@@ -46,12 +48,15 @@ pub(crate) struct Options {
     pub(crate) reconnect: Option<Backoff>,
     pub(crate) retries: i64,
     pub(crate) name: Option<String>,
+    /// Supplies user and password.
+    pub(crate) credentials: Option<Py<PyAny>>,
 }
 
 impl Options {
     /// Prepares connecting: what is returned runs on the background threads.
     pub(crate) fn connect(
         self,
+        py: Python<'_>,
         target: Target,
     ) -> PyResult<impl Future<Output = Result<Arc<Engine>, Failure>> + Send + 'static> {
         let connections = in_range("connections", self.connections, 1, Config::MAX_CONNECTIONS as u32)?;
@@ -67,13 +72,16 @@ impl Options {
         if let Some(name) = self.name {
             config = config.name(name);
         }
+        if let Some(provider) = self.credentials {
+            config = credentials::provider(config, provider.bind(py))?;
+        }
         let client = target.connect(config.close_timeout(PATIENCE));
         Ok(Engine::connect(client, LaneSettings { count, retries }, timeout))
     }
 }
 
 /// The URLs of nodes of a cluster: one, or several.
-pub(crate) fn cluster(urls: &Bound<'_, PyAny>, read_from: ReadFrom) -> PyResult<Target> {
+pub(crate) fn cluster(urls: &Any, read_from: ReadFrom) -> PyResult<Target> {
     let urls = match urls.cast::<PyString>() {
         Ok(url) => vec![url.to_cow()?.into_owned()],
         Err(_) => urls.try_iter()?.map(|url| url?.extract::<String>()).collect::<PyResult<_>>()?,

@@ -1,4 +1,4 @@
-//! `Subscriber`: published messages, for calls that wait.
+//! [`Shared`]: published messages, for the calls of one Python object.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,17 +7,13 @@ use std::time::Duration;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
-use tokio::runtime::Handle;
+use pyo3::types::{PyBytes, PyDict};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
 use valkey_rdma_transport::sync::lock;
 
-use crate::arguments;
 use crate::errors::Failure;
-use crate::local::Local;
-use crate::runtime;
 
 /// A subscriber that the calls of one Python object share.
 pub(crate) struct Shared {
@@ -119,78 +115,6 @@ impl<'a> Wanted<'a> {
 impl Drop for Wanted<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|calls| *calls -= 1);
-    }
-}
-
-/// Subscriptions on a connection of their own. Iterate over it, or call ``next``.
-///
-/// Events are dictionaries. ``{"type": "message", "channel": b"...", "pattern": None, "payload": b"..."}`` is a message. The types
-/// ``"missed"`` (with ``count``: messages dropped because this program was too slow), ``"reconnected"`` (messages in between are lost)
-/// and ``"refused"`` (with ``name`` and ``error``) report what a program that must not miss anything needs to know.
-#[pyclass(frozen, module = "valkey_rdma", weakref)]
-pub(crate) struct Subscriber {
-    shared: Local<Arc<Shared>>,
-    handle: Handle,
-}
-
-impl Subscriber {
-    pub(crate) fn new(subscriptions: valkey_rdma_client::Subscriber, handle: Handle) -> Self {
-        Self { shared: Local::new(Shared::new(subscriptions)), handle }
-    }
-
-    fn wait<T: Send, F>(&self, py: Python<'_>, call: impl FnOnce(Arc<Shared>) -> F) -> PyResult<T>
-    where
-        F: Future<Output = Result<T, Failure>> + Send,
-    {
-        let shared = self.shared.get(py)?;
-        runtime::wait(py, &self.handle, call(shared.clone()))?.map_err(|failure| failure.raise(py))
-    }
-}
-
-#[pymethods]
-impl Subscriber {
-    /// Subscribes to channels by name; with ``kind="pattern"`` to patterns, with ``kind="shard"`` to shard channels.
-    #[pyo3(signature = (*names, kind="channel"))]
-    fn subscribe(&self, py: Python<'_>, names: &Bound<'_, PyTuple>, kind: &str) -> PyResult<()> {
-        let (kind, names) = (subscription(kind)?, arguments::keys(names)?);
-        self.wait(py, |shared| shared.order(kind, true, names))
-    }
-
-    /// Ends subscriptions.
-    #[pyo3(signature = (*names, kind="channel"))]
-    fn unsubscribe(&self, py: Python<'_>, names: &Bound<'_, PyTuple>, kind: &str) -> PyResult<()> {
-        let (kind, names) = (subscription(kind)?, arguments::keys(names)?);
-        self.wait(py, |shared| shared.order(kind, false, names))
-    }
-
-    /// The next event; None if there was none within ``timeout`` seconds.
-    #[pyo3(signature = (timeout=None))]
-    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let limit = arguments::seconds("timeout", timeout)?;
-        let event = self.wait(py, |shared| shared.next(limit))?;
-        event.map_or_else(|| Ok(py.None()), |event| event_to_python(py, event))
-    }
-
-    /// Closes the connection.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if runtime::is_exiting() { Ok(()) } else { self.wait(py, Shared::close) }
-    }
-
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.next(py, None)
-    }
-
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.close(py)
     }
 }
 

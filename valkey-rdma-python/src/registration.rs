@@ -10,6 +10,7 @@ use valkey_rdma_client::SendRegion;
 use valkey_rdma_transport::sync::{read, write};
 
 use crate::memory::{self, Memory, Use};
+use crate::python::Any;
 
 /// The registered memory of a client.
 #[derive(Default)]
@@ -23,7 +24,7 @@ impl Registrations {
     ///
     /// # Errors
     /// Those of [`Memory::of`].
-    pub(crate) fn register(self: &Arc<Self>, object: &Bound<'_, PyAny>) -> PyResult<Registration> {
+    pub(crate) fn register(self: &Arc<Self>, object: &Any) -> PyResult<Registration> {
         let memory = Memory::of(object, Use::Keep)?;
         let range = memory.range();
         let nbytes = range.len();
@@ -64,11 +65,12 @@ impl Registration {
         memory::release_all(py);
     }
 
+    #[pyo3(signature = () -> "Self")]
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
-    #[pyo3(signature = (*_exception))]
+    #[pyo3(signature = (*_exception: "object") -> "None")]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
         self.close(py);
     }

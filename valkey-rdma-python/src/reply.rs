@@ -7,10 +7,11 @@ use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PySet, PyType};
 use valkey_rdma_client::{Error, Value};
 
 use crate::errors::Failure;
+use crate::python::{Answer, Any};
 
 /// Strings are bytes, maps are dicts, sets are sets. Members that cannot be hashed turn a map into a list of pairs, and a set into a
 /// list. Errors within a reply are exceptions that are not raised.
-pub(crate) fn to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
+fn to_python<'py>(py: Python<'py>, value: Value) -> Answer<'py> {
     match value {
         Value::Nil => Ok(py.None().into_bound(py)),
         Value::Int(number) => number.into_bound_py_any(py),
@@ -42,6 +43,11 @@ pub(crate) fn to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'p
     }
 }
 
+/// The reply to a command.
+pub(crate) fn one_to_python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
+    Ok(to_python(py, value)?.unbind())
+}
+
 /// The replies to a pipeline. An error is raised, or an exception in its place.
 pub(crate) fn list_to_python(
     py: Python<'_>,
@@ -56,7 +62,7 @@ pub(crate) fn list_to_python(
     replies.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
 }
 
-fn list<'py>(py: Python<'py>, members: Vec<Value>) -> PyResult<Bound<'py, PyAny>> {
+fn list<'py>(py: Python<'py>, members: Vec<Value>) -> Answer<'py> {
     let members = members.into_iter().map(|member| to_python(py, member)).collect::<PyResult<Vec<_>>>()?;
     Ok(PyList::new(py, members)?.into_any())
 }
@@ -65,9 +71,9 @@ fn list<'py>(py: Python<'py>, members: Vec<Value>) -> PyResult<Bound<'py, PyAny>
 fn or_unhashable<'py, C>(
     py: Python<'py>,
     container: Bound<'py, C>,
-    members: Bound<'py, PyAny>,
-    fill: impl FnOnce(&Bound<'py, C>, &Bound<'py, PyAny>) -> PyResult<()>,
-) -> PyResult<Bound<'py, PyAny>> {
+    members: Any<'py>,
+    fill: impl FnOnce(&Bound<'py, C>, &Any) -> PyResult<()>,
+) -> Answer<'py> {
     match fill(&container, &members) {
         Ok(()) => Ok(container.into_any()),
         Err(error) if error.is_instance_of::<PyTypeError>(py) => Ok(members),

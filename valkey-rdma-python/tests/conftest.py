@@ -1,13 +1,20 @@
-"""Servers for the tests: the mock on the emulated device and on TCP, or the real one that VALKEY_RDMA_TEST_SERVER names."""
+"""Servers for the tests: the mock on the emulated device and on TCP, or the real one that VALKEY_RDMA_TEST_SERVER names.
 
+With VALKEY_RDMA_TEST_TLS=1, all mocks and connections use TLS.
+"""
+
+import atexit
 import contextlib
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
+import tempfile
 import uuid
 
 import pytest
+from certificates import Authority, Certificate
 
 from valkey_rdma import Client, ClusterClient
 
@@ -16,22 +23,39 @@ REAL = os.environ.get("VALKEY_RDMA_TEST_SERVER")
 # Nodes of a real cluster, separated by commas.
 REAL_CLUSTER = os.environ.get("VALKEY_RDMA_TEST_CLUSTER")
 
+# The folder of the certificates of a run over TLS, which programs that the tests start have from their parent.
+if os.environ.get("VALKEY_RDMA_TEST_TLS") and "VALKEY_RDMA_MOCK_TLS" not in os.environ:
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    authority = Authority(pathlib.Path(folder), "tests")
+    authority.issue("server", "IP:127.0.0.1")
+    # The first is for all connections, the second for clusters of mocks.
+    os.environ |= {"SSL_CERT_FILE": str(authority.ca), "VALKEY_RDMA_MOCK_TLS": folder}
+TLS = os.environ.get("VALKEY_RDMA_MOCK_TLS")
+FLAGS = Certificate(pathlib.Path(TLS), "server").flags if TLS else ()
+
+#: Of tests that look at bytes on their way, or at how often the device copies them.
+without_tls = pytest.mark.skipif(TLS is not None, reason="it looks at plain bytes")
+
 
 class Mock:
-    """The mock as a process. It can be stopped, and started again on the same ports."""
+    """The mock as a process. It can be stopped, and started again on the same ports. ``tls`` are its flags for TLS."""
 
-    def __init__(self):
+    def __init__(self, tls=FLAGS):
+        self.tls = tls
         self.ports = ["0", "0"]
         self.start()
 
     def start(self):
         emulated, tcp = self.ports
-        command = [MOCK, "--device", "emulated", "--port", emulated, "--tcp-port", tcp]
+        flags = ("--tls-rdma-port", "--tls-port") if self.tls else ("--port", "--tcp-port")
+        command = [MOCK, "--device", "emulated", flags[0], emulated, flags[1], tcp, *self.tls]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         ready = dict(self.process.stdout.readline().split()[1].split("://") for _ in range(2))
-        self.ports = [ready[scheme].rsplit(":", 1)[1] for scheme in ("emulated", "valkey")]
-        self.emulated = f"emulated://127.0.0.1:{self.ports[0]}"
-        self.tcp = f"valkey://127.0.0.1:{self.ports[1]}"
+        emulated, tcp = ("emulateds", "valkeys") if self.tls else ("emulated", "valkey")
+        self.ports = [ready[scheme].rsplit(":", 1)[1] for scheme in (emulated, tcp)]
+        self.emulated = f"{emulated}://127.0.0.1:{self.ports[0]}"
+        self.tcp = f"{tcp}://127.0.0.1:{self.ports[1]}"
 
     @contextlib.contextmanager
     def frozen(self):

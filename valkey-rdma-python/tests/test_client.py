@@ -12,6 +12,7 @@ import weakref
 
 import numpy
 import pytest
+from conftest import without_tls
 
 import valkey_rdma
 from valkey_rdma import Client, LMCacheClient
@@ -406,6 +407,7 @@ def test_a_client_describes_itself(client):
     assert stats["connections"][0]["purpose"] == "shared"
 
 
+@without_tls
 def test_every_byte_is_copied_once_on_its_way_in(device_url, key):
     with Client(device_url, lanes=1) as client:
 
@@ -420,6 +422,7 @@ def test_every_byte_is_copied_once_on_its_way_in(device_url, key):
         assert len(value) <= copied("copied_out") - before < len(value) + 1000
 
 
+@without_tls
 def test_values_of_registered_memory_are_not_copied_on_their_way_out(device_url, key):
     arena = bytearray(pattern(4_000_000))
     with Client(device_url, lanes=1) as client, client.register(arena) as registration:

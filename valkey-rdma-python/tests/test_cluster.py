@@ -189,12 +189,15 @@ def test_values_follow_their_slots(own_cluster):
         assert client.stats()["ask"] >= 2
         own_cluster.do("move", slot, slot, 1)
         assert client.mget_into(keys, buffers) == [100_002, 100_001, 100_000]
+        assert client.stats()["moved"] == 1
+        # MOVED makes the client read the map, at a time of its own: after this move too, and then there is no second MOVED.
         own_cluster.do("move", slot, slot, 2)
         client.mset_from(keys, values)
-        assert client.stats()["moved"] >= 2
         before = client.stats()["moved"]
-        assert client.mget_into(keys, buffers) == [100_000, 100_001, 100_002]
-        assert client.stats()["moved"] == before, "the new node is known"
+        for _ in range(3):
+            assert client.mget_into(keys, buffers) == [100_000, 100_001, 100_002]
+        # One more if a map that was read before the move has come after it.
+        assert client.stats()["moved"] <= before + 1, "the new node is known"
         assert [bytes(buffer[: len(value)]) for buffer, value in zip(buffers, values)] == values
         own_cluster.do("move", slot, slot, 0)
         with pytest.raises(valkey_rdma.SizeError):

@@ -126,7 +126,7 @@ assert client.ping()
 
 
 def test_a_forked_child_falls_back_to_tcp(mock):
-    url = mock.tcp.replace("valkey://", "rdma://") + "?fallback=tcp"
+    url = mock.tcp.replace("valkey", "rdma", 1) + "?fallback=tcp"
     child = subprocess.run([sys.executable, "-c", FALLBACK, url], capture_output=True, text=True, timeout=900)
     assert child.returncode == 0, child.stderr
     assert child.stdout.startswith("tcp ")

@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from conftest import without_tls
 
 import valkey_rdma
 from valkey_rdma import AsyncClient, Client
@@ -57,6 +58,7 @@ def lose_once(proxy):
     proxy.lose = b"nothing more"
 
 
+@without_tls
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_a_store_that_may_have_run_is_not_sent_again(own_mock, comes_back):
     other = Client(own_mock.tcp)
@@ -77,6 +79,7 @@ def test_a_store_that_may_have_run_is_not_sent_again(own_mock, comes_back):
     proxy.stop()
 
 
+@without_tls
 def test_a_load_is_sent_again(own_mock):
     with Client(own_mock.tcp) as other:
         other.command("SET", "older", "value")
@@ -92,6 +95,7 @@ def test_a_load_is_sent_again(own_mock):
         proxy.stop()
 
 
+@without_tls
 def test_a_deletion_that_may_have_run_is_not_sent_again(own_mock):
     with Client(own_mock.tcp) as other:
         other.command("SET", "k", "older")
@@ -108,6 +112,7 @@ def test_a_deletion_that_may_have_run_is_not_sent_again(own_mock):
         proxy.stop()
 
 
+@without_tls
 def test_a_look_for_keys_is_sent_again(own_mock):
     with Client(own_mock.tcp) as other:
         other.command("SET", "k", "value")

@@ -9,11 +9,18 @@ import traceback
 import pytest
 
 import valkey_rdma
+from valkey_rdma import _bridge, _native
 
 
 @pytest.fixture(params=["redis", "valkey"])
 def library(request):
     return importlib.import_module(f"valkey_rdma.{request.param}_py")
+
+
+def test_the_bridge_takes_all_options_of_the_client_but_the_protocol():
+    every = set(_native.url_options())
+    assert {"rx_size", "fallback", "protocol"} <= every
+    assert _bridge.OPTIONS == every - {"protocol", "db"}
 
 
 def test_commands_pipelines_and_messages(library, url, key):
@@ -80,6 +87,13 @@ def test_sentinels_are_refused_with_what_to_do(library, hosts):
         with pytest.raises(valkey_rdma.UrlError, match="master_for") as raised:
             make(url)
         assert raised.value.fate == "not-sent"
+
+
+@pytest.mark.parametrize("scheme", ["unix", "redis+unix", "valkey+unix"])
+def test_unix_sockets_are_refused_with_what_to_do(library, scheme):
+    for make in (library.from_url, library.async_from_url, lambda _: library.RdmaConnection(scheme=scheme)):
+        with pytest.raises(valkey_rdma.UrlError, match="Unix sockets are not supported here"):
+            make(f"{scheme}:///run/valkey.sock")
 
 
 @pytest.mark.parametrize("place", ["[fe80::1%25d0]", "[fe80::1%d0]", "[FE80::1%25d0]"])

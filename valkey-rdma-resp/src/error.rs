@@ -2,6 +2,21 @@
 
 use crate::protocol::Protocol;
 
+macro_rules! requires_tls {
+    () => {
+        "this port requires TLS"
+    };
+}
+
+/// The reply of this project's servers to a client that does not use TLS at a port that requires it.
+#[doc(hidden)]
+pub const TLS_REQUIRED: &[u8] = concat!(
+    "-ERR ",
+    requires_tls!(),
+    ": connect with valkeys:// or rediss://, over RDMA with rdmas:// (valkey-cli --tls)\r\n"
+)
+.as_bytes();
+
 /// A client sent something that is not a command. Nothing can be parsed after it: send the text and close.
 ///
 /// `Display` is the text that Valkey sends after `-ERR `.
@@ -172,6 +187,13 @@ pub enum ServerErrorKind {
 }
 
 impl ServerError {
+    /// True for [`TLS_REQUIRED`].
+    #[doc(hidden)]
+    #[must_use]
+    pub fn requires_tls(&self) -> bool {
+        self.message.starts_with(requires_tls!())
+    }
+
     /// Splits the text of an error reply, without its leading `-`, into code and message.
     #[must_use]
     pub fn from_reply(text: &[u8]) -> Self {

@@ -55,6 +55,8 @@ pub use decoder::{Decoder, Header};
 #[doc(hidden)]
 pub use encode::double;
 pub use encode::encode;
+#[doc(hidden)]
+pub use error::TLS_REQUIRED;
 pub use error::{CommandError, RespError, ServerError, ServerErrorKind};
 pub use frame_scanner::{FrameScanner, Scanned};
 pub use inline::inline_words;

@@ -1,4 +1,4 @@
-//! Accepting connections, within limits, and the registry of the listeners that do.
+//! Accepting connections, within limits.
 
 use std::error::Error;
 use std::pin::pin;
@@ -7,22 +7,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info_span, warn};
+use valkey_rdma_resp::TLS_REQUIRED;
 use valkey_rdma_transport::AnyStream;
+use valkey_rdma_transport::tls::{NotEncrypted, TlsAcceptor};
 
 use crate::connection::Connection;
+use crate::direct::{Transfers, permits};
 use crate::ending::{ConnectionError, Reporter, caught, warning_span};
 use crate::handler::Handler;
 use crate::limits::Limits;
-use crate::listener::{Accepted, Listener, Listening, Scope};
+use crate::listener::{Accepted, Listener, Scope};
 use crate::monitor::{Cause, Monitor};
-use crate::peer::{Peer, Transport};
+use crate::peer::{Peer, Rdma, Transport};
+use crate::registry::Registration;
 use crate::workers::{Assigned, Workers};
 
 /// State shared by the listeners of one server.
@@ -35,6 +39,8 @@ pub(crate) struct Shared<H> {
     free: Arc<Semaphore>,
     /// One permit per connection that may still be refused with a reply.
     refusing: Arc<Semaphore>,
+    /// One permit per byte that direct transfers may have in flight.
+    transfers: Arc<Semaphore>,
     pub(crate) monitor: Monitor,
     last_id: AtomicU64,
     workers: Workers,
@@ -52,6 +58,7 @@ impl<H: Handler> Shared<H> {
         ended: oneshot::Sender<()>,
     ) -> Self {
         let free = Arc::new(Semaphore::new(limits.max_connections.min(Semaphore::MAX_PERMITS)));
+        let transfers = permits(&limits);
         Self {
             handler,
             limits,
@@ -59,6 +66,7 @@ impl<H: Handler> Shared<H> {
             stop,
             free,
             refusing: Arc::new(Semaphore::new(REFUSED_AT_ONCE)),
+            transfers,
             monitor: Monitor::default(),
             last_id: AtomicU64::new(0),
             workers,
@@ -76,8 +84,12 @@ impl<H: Handler> Shared<H> {
 
     fn peer(&self, transport: Transport, accepted: &Accepted) -> Peer {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let rdma = accepted.rdma.clone().map(|monitor| {
+            let transfers = Transfers::new(&self.limits, self.transfers.clone());
+            Rdma { monitor, transfers }
+        });
         Peer::new(id, transport, accepted.remote, accepted.local)
-            .with_rdma(accepted.rdma.clone())
+            .with_rdma(rdma)
             .with_password(self.password.clone())
             .with_stop(self.stop.clone())
     }
@@ -98,7 +110,7 @@ pub(crate) async fn accept_until_closed<H: Handler>(
     shared: Arc<Shared<H>>,
     registration: Registration,
 ) {
-    let transport = listener.listening().transport;
+    let (transport, tls) = (listener.listening().transport, listener.tls().cloned());
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -106,7 +118,7 @@ pub(crate) async fn accept_until_closed<H: Handler>(
             Some(ended) = connections.join_next() => report(ended),
             next = accept(&mut listener, &shared) => {
                 let Some((accepted, assigned, admission)) = next else { break };
-                admit(accepted, assigned, admission, transport, &shared, &mut connections);
+                admit(accepted, assigned, admission, transport, tls.clone(), &shared, &mut connections);
             }
         }
     }
@@ -163,12 +175,13 @@ async fn accept<H: Handler>(
     }
 }
 
-/// Starts the task that serves or refuses a connection.
+/// Starts the task that serves or refuses a connection. With TLS, the handshake is a part of that task.
 fn admit<H: Handler>(
     accepted: Accepted,
     assigned: Option<Assigned>,
     admission: Admission,
     transport: Transport,
+    tls: Option<TlsAcceptor>,
     shared: &Arc<Shared<H>>,
     connections: &mut JoinSet<()>,
 ) {
@@ -179,12 +192,16 @@ fn admit<H: Handler>(
         Admission::Serve(permit) => {
             let shared = shared.clone();
             // Each transport has a task of its own type, so that no read or write has to look which one it is.
-            match accepted.stream {
-                AnyStream::Tcp(stream) => connections
+            match (accepted.stream, tls) {
+                (stream, Some(tls)) => connections.spawn_on(
+                    serve_encrypted(stream, tls, peer, shared, permit, assigned).instrument(span),
+                    &runtime,
+                ),
+                (AnyStream::Tcp(stream), None) => connections
                     .spawn_on(serve(stream, peer, shared, permit, assigned).instrument(span), &runtime),
-                AnyStream::Device(stream) => connections
+                (AnyStream::Device(stream), None) => connections
                     .spawn_on(serve(stream, peer, shared, permit, assigned).instrument(span), &runtime),
-                stream => connections
+                (stream, None) => connections
                     .spawn_on(serve(stream, peer, shared, permit, assigned).instrument(span), &runtime),
             };
         }
@@ -193,7 +210,7 @@ fn admit<H: Handler>(
                 warning_span(&peer)
                     .in_scope(|| warn!("refused: too many connections; more are logged at debug level"));
             }
-            connections.spawn_on(refuse(accepted.stream, permit, assigned).instrument(span), &runtime);
+            connections.spawn_on(refuse(accepted.stream, tls, permit, assigned).instrument(span), &runtime);
         }
     }
 }
@@ -223,22 +240,50 @@ async fn serve<S, H>(
     }
 }
 
-/// Replies that there are too many connections, and closes. `_permit` and `_assigned`: as in [`serve`].
-async fn refuse(mut stream: AnyStream, _permit: OwnedSemaphorePermit, _assigned: Option<Assigned>) {
-    debug!("refused: too many connections");
-    let refusal = async {
-        stream.write_all(b"-ERR max number of clients reached\r\n").await?;
-        stream.shutdown().await?;
-        // A TCP socket that is closed with unread input resets the connection, and the reply would be lost.
-        io::copy(&mut stream, &mut io::sink()).await
+/// Makes the TLS connection of a client, and serves it. The client has its place meanwhile, and leaves it if there is no TLS connection in time.
+async fn serve_encrypted<H: Handler>(
+    stream: AnyStream,
+    tls: TlsAcceptor,
+    peer: Peer,
+    shared: Arc<Shared<H>>,
+    permit: OwnedSemaphorePermit,
+    assigned: Option<Assigned>,
+) {
+    let encrypted = tokio::select! {
+        encrypted = tls.admit(stream, HANDSHAKE_TIMEOUT, TLS_REQUIRED) => encrypted,
+        // It has sent no command.
+        () = shared.stop.cancelled() => return debug!("closed during the TLS handshake: the server stops"),
     };
-    match tokio::time::timeout(REFUSAL_TIMEOUT, refusal).await {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => debug!(%error, "left early"),
-        Err(_) => debug!("did not leave in time"),
+    match encrypted {
+        Ok(stream) => {
+            let info = stream.tls();
+            debug!(tls = info.as_deref().map(tracing::field::display), "encrypted");
+            serve(stream, peer.with_tls(info), shared, permit, assigned).await;
+        }
+        Err(NotEncrypted::Left) => debug!("left before the TLS handshake"),
+        Err(error) => {
+            shared.monitor.refusals().count(Cause::BrokenTls);
+            debug!(error = &error as &dyn Error, "no TLS connection");
+        }
     }
-    // An error means that the peer is gone.
-    let _ = stream.shutdown().await;
+}
+
+/// Replies that there are too many connections, and closes. With TLS, the reply is encrypted; a client that is slow to begin gets none.
+/// `_permit` and `_assigned`: as in [`serve`].
+async fn refuse(
+    mut stream: AnyStream,
+    tls: Option<TlsAcceptor>,
+    _permit: OwnedSemaphorePermit,
+    _assigned: Option<Assigned>,
+) {
+    debug!("refused: too many connections");
+    if let Some(tls) = tls {
+        stream = match tls.admit(stream, REFUSAL_TIMEOUT, TLS_REQUIRED).await {
+            Ok(encrypted) => encrypted,
+            Err(error) => return debug!(error = &error as &dyn Error, "no TLS connection to reply on"),
+        };
+    }
+    stream.end_with(b"-ERR max number of clients reached\r\n").await;
 }
 
 /// Logs the panic of a task, which would go unnoticed otherwise. Those of handlers are [caught] before.
@@ -250,87 +295,6 @@ pub(crate) fn report(ended: Result<(), JoinError>) {
     }
 }
 
-/// The listeners that accept connections.
-#[derive(Default)]
-pub(crate) struct Registry {
-    entries: Arc<watch::Sender<Vec<Entry>>>,
-    /// How many listeners there ever were: no id is used twice.
-    last_id: u64,
-}
-
-pub(crate) struct Entry {
-    id: u64,
-    listening: Listening,
-    pub(crate) close: CancellationToken,
-}
-
-impl Registry {
-    /// Where connections are accepted, in the order added.
-    pub(crate) fn listening(&self) -> Vec<Listening> {
-        self.entries.borrow().iter().map(|entry| entry.listening).collect()
-    }
-
-    /// Waits until there are no listeners.
-    pub(crate) async fn empty(&self) {
-        let mut entries = self.entries.subscribe();
-        // The sender lives as long as `self`.
-        let _ = entries.wait_for(Vec::is_empty).await;
-    }
-
-    pub(crate) fn add(&mut self, listening: Listening, close: CancellationToken) -> Registration {
-        self.last_id += 1;
-        let id = self.last_id;
-        self.entries.send_modify(|entries| entries.push(Entry { id, listening, close: close.clone() }));
-        Registration { entries: self.entries.clone(), id, close }
-    }
-
-    /// Removes the entry of a listener, if there is one.
-    pub(crate) fn take(&self, listening: Listening) -> Option<Entry> {
-        take(&self.entries, |entry| entry.listening == listening)
-    }
-}
-
-/// The server is dropped, and its listeners with it. A last listener that ends then is not an error.
-impl Drop for Registry {
-    fn drop(&mut self) {
-        self.entries.send_replace(Vec::new());
-    }
-}
-
-fn take(entries: &watch::Sender<Vec<Entry>>, found: impl Fn(&Entry) -> bool) -> Option<Entry> {
-    let mut taken = None;
-    entries.send_if_modified(|entries| {
-        taken = entries.iter().position(found).map(|index| entries.remove(index));
-        taken.is_some()
-    });
-    taken
-}
-
-/// A listener's entry in the registry. Dropping it, for whatever reason the listener ends, removes the entry.
-pub(crate) struct Registration {
-    entries: Arc<watch::Sender<Vec<Entry>>>,
-    id: u64,
-    close: CancellationToken,
-}
-
-impl Registration {
-    /// Completes when the listener is closed or the server stops.
-    pub(crate) async fn closed(&self) {
-        self.close.cancelled().await;
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        let was_registered = take(&self.entries, |entry| entry.id == self.id).is_some();
-        // If the server stops or the listener was closed, its end is expected.
-        let is_expected = !was_registered || self.close.is_cancelled();
-        if !is_expected && self.entries.borrow().is_empty() {
-            error!("the last listener has ended: no client can connect any more");
-        }
-    }
-}
-
 /// The longest pause of a listener after an accept that failed because of a shortage.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -338,7 +302,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// they pin any.
 const REFUSED_AT_ONCE: usize = 16;
 
-/// How long a refused peer may take to read the reply and leave.
+/// How long a client may take until its connection is encrypted. The default of the transport's own handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a refused client may take until its connection is encrypted.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

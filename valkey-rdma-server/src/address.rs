@@ -1,199 +1,144 @@
 //! [`Address`]: where a server is asked to listen, as a URL or otherwise.
 
-use std::borrow::Cow;
-use std::io;
+mod url;
+
+use std::fmt;
 use std::net::SocketAddr;
 
-use valkey_rdma_transport::address::{self, AddressError};
-use valkey_rdma_transport::{
-    Config as TransportConfig, DeviceKind, TransportError, UrlOptions, percent_decode,
-};
+use tokio::net::TcpListener;
+use valkey_rdma_transport::tls::{ServerTls, TlsAcceptor};
+use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener as RdmaListener};
 
-use crate::listener::{BindError, Listener};
+use self::url::ListenUrl;
+use crate::listener::{BindError, Listener, OffersDirect, Socket};
 use crate::peer::Transport;
 
-/// An address to listen on.
-pub(crate) enum Address {
+/// An address to listen on, encrypted or not: what [`Builder::listen`](crate::Builder::listen) and
+/// [`Server::listen`](crate::Server::listen) take. A URL is one, as text.
+///
+/// ```
+/// use valkey_rdma_server::{Address, ServerTls};
+///
+/// let url = Address::from("rdma://10.0.0.7:6379");
+/// let encrypted = Address::tcp("127.0.0.1:6380".parse().unwrap()).tls(ServerTls::new("server.crt", "server.key"));
+/// ```
+pub struct Address {
+    place: Place,
+    tls: Option<ServerTls>,
+}
+
+enum Place {
     Url(String),
     /// Over TCP, the settings are unused.
     At(Transport, SocketAddr, Box<TransportConfig>),
     /// Somebody listens there already.
-    Bound(Listener),
+    Bound(Socket),
 }
 
 impl Address {
-    pub(crate) fn tcp(addr: SocketAddr) -> Self {
-        Self::At(Transport::Tcp, addr, Box::default())
+    /// An address of this machine, over TCP: see [`Builder::tcp`](crate::Builder::tcp).
+    pub fn tcp(addr: SocketAddr) -> Self {
+        Place::At(Transport::Tcp, addr, Box::default()).into()
     }
 
-    pub(crate) fn rdma(device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
-        Self::At(Transport::Rdma(device), addr, Box::new(config.clone()))
+    /// An address of this machine, over RDMA: see [`Builder::rdma`](crate::Builder::rdma).
+    pub fn rdma(device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
+        Place::At(Transport::Rdma(device), addr, Box::new(config.clone())).into()
     }
 
-    /// Listens there.
-    pub(crate) async fn bind(self) -> Result<Listener, BindError> {
-        match self {
-            Self::Bound(listener) => Ok(listener),
-            Self::At(transport, addr, config) => Listener::bind(transport, addr, &config).await,
-            Self::Url(url) => {
-                let url = match ListenUrl::parse(&url) {
-                    Ok(parsed) => parsed,
-                    Err(reason) => {
-                        // What stands before the host may be a password.
-                        let url = url.rsplit('@').next().unwrap_or_default().to_owned();
-                        return Err(BindError::Url { url, reason });
-                    }
+    /// Encrypts the connections there, with this certificate. A URL must have a scheme of TLS then: `valkeys`, `rediss`, `rdmas` or
+    /// `emulateds`. If the URL itself has `cert=` and `key=`, it is refused.
+    #[must_use]
+    pub fn tls(mut self, settings: ServerTls) -> Self {
+        self.tls = Some(settings);
+        self
+    }
+
+    /// Listens there. The certificates are read first.
+    pub(crate) async fn bind(self, direct: OffersDirect) -> Result<Listener, BindError> {
+        let (socket, tls) = match self.place {
+            Place::Bound(socket) => (socket, acceptor(self.tls)?),
+            Place::At(transport, addr, config) => {
+                let tls = acceptor(self.tls)?;
+                (Socket::bind(transport, addr, &config).await?, tls)
+            }
+            Place::Url(url) => {
+                let with_tls = |mut parsed: ListenUrl| {
+                    parsed.tls = match (parsed.is_encrypted, parsed.tls, self.tls) {
+                        (true, Some(_), Some(_)) => return Err(TWO_CERTIFICATES.into()),
+                        (true, None, None) => return Err(NO_CERTIFICATE.into()),
+                        (true, of_url, given) => of_url.or(given),
+                        (false, _, Some(_)) => return Err(PLAIN_SCHEME.into()),
+                        (false, _, None) => None,
+                    };
+                    Ok(parsed)
                 };
-                let addr = url.resolve().await?;
-                Listener::bind(url.transport, addr, &url.config).await
+                let parsed = ListenUrl::parse(&url).and_then(with_tls).map_err(|reason| {
+                    // What stands before the host may be a password.
+                    let url = url.rsplit('@').next().unwrap_or_default().to_owned();
+                    BindError::Url { url, reason }
+                })?;
+                let addr = parsed.resolve().await?;
+                let tls = acceptor(parsed.tls)?;
+                (Socket::bind(parsed.transport, addr, &parsed.config).await?, tls)
             }
-        }
+        };
+        Ok(socket.into_listener(tls, direct))
     }
 }
 
-/// `rdma://host:port?rx_size=N&poll=MODE&device=NAME`, `emulated://...`, `valkey://host:port` or `redis://...`: what a client
-/// connects to.
-#[derive(Debug)]
-struct ListenUrl {
-    transport: Transport,
-    host: String,
-    port: u16,
-    /// Unused over TCP.
-    config: TransportConfig,
+fn acceptor(tls: Option<ServerTls>) -> Result<Option<TlsAcceptor>, BindError> {
+    Ok(tls.map(TlsAcceptor::new).transpose()?)
 }
 
-/// Those of the [`UrlOptions`] that a listener can have.
-const OPTIONS: [&str; 3] = ["rx_size", "poll", "device"];
+const TWO_CERTIFICATES: &str = "the certificate is given twice: in the URL and with Address::tls";
+const NO_CERTIFICATE: &str = "a server with TLS needs a certificate: add cert=FILE and key=FILE";
+const PLAIN_SCHEME: &str = "this scheme is not encrypted: with TLS, use rdmas, emulateds or valkeys";
 
-const BAD_ENCODING: &str = "the host or an option is not percent-encoded UTF-8: write '%' as %25";
-
-/// The port of a URL without one.
-const DEFAULT_PORT: u16 = 6379;
-
-impl ListenUrl {
-    /// Parses a URL. The error says what is wrong, without quoting it.
-    fn parse(url: &str) -> Result<Self, Cow<'static, str>> {
-        let (scheme, rest) =
-            url.split_once("://").ok_or("expected rdma://host:port or valkey://host:port")?;
-        let transport = match &scheme.to_ascii_lowercase()[..] {
-            "rdma" => Transport::Rdma(DeviceKind::Verbs),
-            "valkey" | "redis" => Transport::Tcp,
-            #[cfg(feature = "emulated")]
-            "emulated" => Transport::Rdma(DeviceKind::Emulated),
-            #[cfg(not(feature = "emulated"))]
-            "emulated" => {
-                return Err(
-                    "this program was built without the emulated device (cargo feature emulated)".into()
-                );
-            }
-            _ => return Err("unknown scheme: use rdma, emulated, valkey or redis".into()),
-        };
-        let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let address = address.strip_suffix('/').unwrap_or(address);
-        if address.contains('@') {
-            return Err("a server has no login in its URL: use Builder::password".into());
-        }
-        if address.contains('/') {
-            return Err("a server has no database in its URL".into());
-        }
-        let (host, port) = match address.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => {
-                (host, port.parse().map_err(|_| "the port is not a number from 0 to 65535")?)
-            }
-            _ => (address, DEFAULT_PORT),
-        };
-        let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        let host = match bracketed {
-            Some(ip) => address::from_url(ip).into_owned(),
-            None => percent_decode(host).ok_or(BAD_ENCODING)?,
-        };
-        if host.is_empty() {
-            return Err("no host: 0.0.0.0 and [::] are all addresses of this machine".into());
-        }
-        let mut options = UrlOptions::default();
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            if transport == Transport::Tcp {
-                return Err("valkey:// has no options".into());
-            }
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            let value = percent_decode(value).ok_or(BAD_ENCODING)?;
-            if !OPTIONS.contains(&name) {
-                return Err("unknown option: use rx_size, poll or device".into());
-            }
-            options.set(name, &value).map_err(|allowed| format!("{name} is not {allowed}"))?;
-        }
-        let config = options.apply_to(TransportConfig::default());
-        Ok(Self { transport, host, port, config })
-    }
-
-    /// The first address of the host.
-    async fn resolve(&self) -> Result<SocketAddr, BindError> {
-        let found = address::resolve(&self.host, self.port).await;
-        let first = found.and_then(|found| found.first().copied().ok_or(io::ErrorKind::NotFound.into()));
-        first.map_err(|source| match AddressError::within(&source) {
-            Some(error) => BindError::Rdma(TransportError::Address(error.clone())),
-            None => BindError::Resolve { host: self.host.clone(), source },
-        })
+impl From<Place> for Address {
+    fn from(place: Place) -> Self {
+        Self { place, tls: None }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_are_those_of_clients() {
-        for (url, transport, host, port) in [
-            ("rdma://0.0.0.0:7000", Transport::Rdma(DeviceKind::Verbs), "0.0.0.0", 7000),
-            (
-                "RDMA://[::]?rx_size=65536&poll=busy&device=rxe0",
-                Transport::Rdma(DeviceKind::Verbs),
-                "::",
-                6379,
-            ),
-            ("valkey://localhost:0/", Transport::Tcp, "localhost", 0),
-            ("redis://[::1]:6380", Transport::Tcp, "::1", 6380),
-            ("valkey://[fe80::1%25eth0]:6380", Transport::Tcp, "fe80::1%eth0", 6380),
-            ("valkey://[fe80::1%eth0]", Transport::Tcp, "fe80::1%eth0", 6379),
-            ("valkey://my%20host%C3%A9:7", Transport::Tcp, "my hosté", 7),
-            ("valkey://%3A%3A1:7", Transport::Tcp, "::1", 7),
-            ("rdma://h?device=unix%3A%2Ftmp", Transport::Rdma(DeviceKind::Verbs), "h", 6379),
-        ] {
-            let parsed = ListenUrl::parse(url).expect(url);
-            assert_eq!((parsed.transport, &parsed.host[..], parsed.port), (transport, host, port), "{url}");
-        }
-        let parsed = ListenUrl::parse("rdma://h?device=unix%3A%2Ftmp").expect("a good URL");
-        assert_eq!(parsed.config.device_options().device.as_deref(), Some("unix:/tmp"));
+/// A URL: see [`Builder::listen`](crate::Builder::listen).
+impl From<String> for Address {
+    fn from(url: String) -> Self {
+        Place::Url(url).into()
     }
+}
 
-    #[test]
-    fn bad_urls_are_refused_with_what_is_allowed() {
-        for (url, expected) in [
-            ("localhost:6379", "expected rdma://"),
-            ("http://h", "unknown scheme"),
-            ("valkey://:pw@h", "Builder::password"),
-            ("rdma://h/1", "no database"),
-            ("rdma://:6379", "no host"),
-            ("rdma://h:x", "the port"),
-            ("rdma://h?rx_size=many", "rx_size is not a number of bytes from 65536 to 16777216"),
-            ("rdma://h?rx_size=0", "from 65536 to 16777216"),
-            ("rdma://h?rx_size=1", "from 65536 to 16777216"),
-            ("rdma://h?rx_size=65535", "from 65536 to 16777216"),
-            ("rdma://h?rx_size=16777217", "from 65536 to 16777216"),
-            ("rdma://h?rx_size=1073741824", "from 65536 to 16777216"),
-            ("rdma://h?rx_size=", "from 65536 to 16777216"),
-            ("rdma://h?device=", "device is not the name of an RDMA device"),
-            ("rdma://h?device", "device is not the name of an RDMA device"),
-            ("rdma://h?poll=often", "poll"),
-            ("rdma://h?timeout=1s", "unknown option"),
-            ("rdma://h?gid=1", "unknown option"),
-            ("valkey://h?poll=busy", "has no options"),
-            ("rdma://100%", "%25"),
-            ("rdma://h%ff", "%25"),
-            ("rdma://h?device=%4", "%25"),
-        ] {
-            let error = ListenUrl::parse(url).expect_err(url);
-            assert!(error.contains(expected), "{url}: {error}");
-        }
+/// A URL: see [`Builder::listen`](crate::Builder::listen).
+impl From<&str> for Address {
+    fn from(url: &str) -> Self {
+        url.to_owned().into()
+    }
+}
+
+/// A URL: see [`Builder::listen`](crate::Builder::listen).
+impl From<&String> for Address {
+    fn from(url: &String) -> Self {
+        url.clone().into()
+    }
+}
+
+/// A listener that is bound already: see [`Builder::listener`](crate::Builder::listener).
+impl From<RdmaListener> for Address {
+    fn from(listener: RdmaListener) -> Self {
+        Place::Bound(Socket::Rdma(Box::new(listener))).into()
+    }
+}
+
+/// A listener that is bound already: see [`Builder::tcp_listener`](crate::Builder::tcp_listener).
+impl From<TcpListener> for Address {
+    fn from(listener: TcpListener) -> Self {
+        Place::Bound(Socket::Tcp(listener)).into()
+    }
+}
+
+/// Without the URL, which may have a password.
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Address").field("tls", &self.tls).finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use crate::accept::Shared;
 use crate::address::Address;
 use crate::handler::Handler;
 use crate::limits::Limits;
-use crate::listener::{BindError, Listener};
+use crate::listener::{BindError, OffersDirect};
 use crate::server::Server;
 use crate::workers::Workers;
 
@@ -25,6 +25,7 @@ pub struct Builder<H> {
     limits: Limits,
     password: Option<Bytes>,
     threads: usize,
+    direct: OffersDirect,
 }
 
 /// Without URLs and password.
@@ -33,6 +34,7 @@ impl<H> fmt::Debug for Builder<H> {
         f.debug_struct("Builder")
             .field("limits", &self.limits)
             .field("threads", &self.threads)
+            .field("direct", &self.direct)
             .finish_non_exhaustive()
     }
 }
@@ -40,46 +42,56 @@ impl<H> fmt::Debug for Builder<H> {
 impl Server {
     /// Builds a server that runs `handler`'s commands.
     pub fn builder<H: Handler>(handler: H) -> Builder<H> {
-        Builder { handler, listen_on: Vec::new(), limits: Limits::default(), password: None, threads: 0 }
+        Builder {
+            handler,
+            listen_on: Vec::new(),
+            limits: Limits::default(),
+            password: None,
+            threads: 0,
+            direct: OffersDirect::default(),
+        }
     }
 }
 
 impl<H: Handler> Builder<H> {
     /// Listens on the address of a URL, which is the one that clients connect to: `rdma://10.0.0.7:6379`, `valkey://0.0.0.0:6379` (or
     /// `redis://`) for TCP, `emulated://127.0.0.1:0` with cargo feature `emulated`. A name must be one of this machine. Port 0 takes a
-    /// free port, no port means 6379. Options on devices: `rx_size=` in bytes, 65536 to 16777216, `poll=event|busy|adaptive`, `device=NAME`.
+    /// free port, no port means 6379. Options on devices: `rx_size=` and `send_buffer=` in bytes, 65536 to 16777216,
+    /// `poll=event|busy|adaptive`, `device=NAME`.
+    ///
+    /// TLS, with cargo feature `tls`: `valkeys://` (or `rediss://`), `rdmas://`, `emulateds://`. Their options name files in PEM, with `%20`
+    /// for a space: `cert=FILE` and `key=FILE`, the certificate and its private key; `client_ca=FILE`, the issuers of clients' certificates;
+    /// `client_auth=no|optional|required`, whether clients need one (default: `required` with `client_ca`, `no` without). The certificate can
+    /// be given with [`Address::tls`] instead. [`Server::reload_tls`] reads the files again. Over RDMA, TLS is an extension of this project:
+    /// only its clients can connect.
     ///
     /// A wrong URL is an error of [`start`](Self::start).
-    pub fn listen(mut self, url: impl Into<String>) -> Self {
-        self.listen_on.push(Address::Url(url.into()));
+    pub fn listen(mut self, address: impl Into<Address>) -> Self {
+        self.listen_on.push(address.into());
         self
     }
 
     /// Listens on `addr` over TCP. Port 0 takes a free port. Up to 511 connections wait until they are accepted (Valkey's
     /// `tcp-backlog`); for another number, bring a [listener](Self::tcp_listener).
-    pub fn tcp(mut self, addr: SocketAddr) -> Self {
-        self.listen_on.push(Address::tcp(addr));
-        self
+    pub fn tcp(self, addr: SocketAddr) -> Self {
+        self.listen(Address::tcp(addr))
     }
 
     /// Listens on `addr` over RDMA, on a device of this kind. Port 0 takes a free port. The ports of a real RDMA device are
     /// independent of TCP's; the emulated device uses TCP ports.
-    pub fn rdma(mut self, device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
-        self.listen_on.push(Address::rdma(device, addr, config));
-        self
+    pub fn rdma(self, device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
+        self.listen(Address::rdma(device, addr, config))
     }
 
     /// Accepts the connections of a listener that is bound already, for example one with injected faults.
-    pub fn listener(mut self, listener: RdmaListener) -> Self {
-        self.listen_on.push(Address::Bound(Listener::Rdma(Box::new(listener))));
-        self
+    pub fn listener(self, listener: RdmaListener) -> Self {
+        self.listen(listener)
     }
 
     /// Accepts the connections of a TCP listener that is bound already: with options of your own, or passed by systemd (make
     /// it with [`TcpListener::from_std`]).
-    pub fn tcp_listener(mut self, listener: TcpListener) -> Self {
-        self.listen_on.push(Address::Bound(Listener::Tcp(listener)));
-        self
+    pub fn tcp_listener(self, listener: TcpListener) -> Self {
+        self.listen(listener)
     }
 
     /// Replaces the limits.
@@ -114,6 +126,20 @@ impl<H: Handler> Builder<H> {
         self
     }
 
+    /// Offers direct transfers ([`Peer::direct`](crate::Peer::direct)) to the clients of all RDMA listeners without TLS, also those that are
+    /// added later. Default: no. Only clients of this project ask for them (spec, area D).
+    pub fn direct(mut self, offer: bool) -> Self {
+        self.direct.without_tls = offer;
+        self
+    }
+
+    /// Offers direct transfers at RDMA listeners with TLS. Default: no, because these **values are not encrypted**: someone who sees the
+    /// network sees them. Clients must allow that, too.
+    pub fn direct_beside_tls(mut self, offer: bool) -> Self {
+        self.direct.beside_tls = offer;
+        self
+    }
+
     /// Requires this password, given with `AUTH` or `HELLO` as Valkey's clients do. Until then all commands but these,
     /// `QUIT` and `RESET` are answered with `-NOAUTH`, and the limits of [`Handler::trusts`] for clients that have not logged in
     /// hold. There is one user, `default`. The handler sees no command before the login.
@@ -140,7 +166,7 @@ impl<H: Handler> Builder<H> {
         let (at_end, ended) = oneshot::channel();
         let handler = Arc::new(self.handler);
         let shared = Shared::new(handler, self.limits, self.password, stop.clone(), workers, at_end);
-        let mut server = Server::new(Arc::new(shared), stop, threads, ended, drain_timeout);
+        let mut server = Server::new(Arc::new(shared), self.direct, stop, threads, ended, drain_timeout);
         server.bind_all(self.listen_on).await?;
         Ok(server)
     }

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::coop::consume_budget;
 use tokio_util::sync::CancellationToken;
 use valkey_rdma_resp::{Command, CommandName, Reply, is_http};
@@ -60,7 +60,7 @@ where
         let outcome = self.run(stop).await;
         // The first error is the cause; a second one adds nothing.
         if outcome.is_err() {
-            let _ = self.link.stream.shutdown().await;
+            let _ = self.link.close(self.peer.tls().is_some()).await;
         }
         if self.failed { Ok(()) } else { outcome }
     }
@@ -93,7 +93,7 @@ where
         // No message follows the last reply.
         self.link.inbox.refuse();
         self.link.deliver_output().await?;
-        self.link.stream.shutdown().await?;
+        self.link.close(self.peer.tls().is_some()).await?;
         self.link.linger().await;
         Ok(())
     }
@@ -166,7 +166,13 @@ where
         }
         tokio::select! {
             biased;
-            reply = handler.call(peer, session, command) => Ok(Some(reply.unwrap_or_else(|error| error))),
+            reply = handler.call(peer, session, command) => {
+                // With a reply, the client would take back memory that is still in use (spec clause D-3).
+                if peer.has_unfinished_transfer() {
+                    return Err(ConnectionError::UnfinishedTransfer);
+                }
+                Ok(Some(reply.unwrap_or_else(|error| error)))
+            }
             ended = link.read_to_end() => ended.map(|()| None),
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tracing::{Span, debug, error, error_span, warn};
 use valkey_rdma_resp::CommandError;
+use valkey_rdma_transport::tls::TlsError;
 
 use crate::monitor::{Cause, Monitor, Traffic};
 use crate::peer::Peer;
@@ -42,6 +43,9 @@ pub(crate) enum ConnectionError {
     /// [`Pusher::close`] was called.
     #[error("closed by the server")]
     Closed,
+    /// The handler has dropped a direct transfer, and returned.
+    #[error("the handler dropped a direct transfer before it was complete")]
+    UnfinishedTransfer,
     /// The peer was idle.
     #[error("idle for {limit:?}")]
     Idle { limit: Duration },
@@ -69,10 +73,11 @@ impl Reporter {
     /// Counts and logs the first error of a connection.
     pub(crate) fn report(&self, error: &ConnectionError) {
         let cause = match error {
+            ConnectionError::Stream(error) if is_of_tls(error) => Cause::BrokenTls,
             ConnectionError::Stream(error) if error.kind() == io::ErrorKind::InvalidData => {
                 Cause::BrokenTransport
             }
-            ConnectionError::Stream(_) | ConnectionError::Closed => {
+            ConnectionError::Stream(_) | ConnectionError::Closed | ConnectionError::UnfinishedTransfer => {
                 debug!(error = error as &dyn Error, "lost");
                 return;
             }
@@ -84,16 +89,21 @@ impl Reporter {
             ConnectionError::Idle { .. } => Cause::Idle,
         };
         let is_first = self.monitor.refusals().count(cause);
-        // Clients that are idle or break RESP are routine; exceeded limits are not.
+        // Clients that are idle or break RESP or TLS are routine; exceeded limits are not.
         match cause {
             Cause::Panics if is_first => {
                 self.span.in_scope(|| error!(%error, %cause, "closed; {LATER}"));
             }
-            Cause::Idle | Cause::BrokenCommands => debug!(%error, %cause, "closed"),
+            Cause::Idle | Cause::BrokenCommands | Cause::BrokenTls => debug!(%error, %cause, "closed"),
             _ if is_first => self.span.in_scope(|| warn!(%error, %cause, "closed; {LATER}")),
             _ => debug!(%error, %cause, "closed"),
         }
     }
+}
+
+/// Whether the peer broke TLS. One that only vanished, without the end that TLS has, is lost as over any stream.
+fn is_of_tls(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidData && error.get_ref().is_some_and(|inner| inner.is::<TlsError>())
 }
 
 /// The span of a warning about a connection. A program that logs warnings only has no other, because an enabled span costs time

@@ -37,6 +37,10 @@
 //!   environment makes glibc return that memory to the system.
 //! - A handler sees whole commands and returns whole replies: there is no streaming. An argument is received into memory, up to
 //!   [`Limits::max_argument_len`], before [`Handler::call`] runs.
+//! - TLS, over TCP and over RDMA: URLs such as `valkeys://0.0.0.0:6379?cert=FILE&key=FILE`, or [`Address::tls`]. [`Peer::tls`] has what a
+//!   client has agreed on, and its certificate. Certificates that have changed are read again by [`Server::reload_tls`].
+//! - [`Builder::direct`] offers direct transfers: large values that the server writes into registered memory of its client, or reads out
+//!   of it ([`Peer::direct`]).
 //! - [`Builder::threads`] spreads the connections over several processors.
 //! - [`Pusher`] sends messages to a client at any time: the base of publish/subscribe.
 //! - The crate `valkey-rdma-mock` has a handler that behaves like a small Valkey, for tests.
@@ -46,6 +50,7 @@
 //! | `verbs` (default) | RDMA devices through kernel verbs. Needs nothing to build; rdma-core is loaded when first used |
 //! | `rdma-sys` | the same, linked at build time |
 //! | `emulated` | the emulated device: RDMA in software, for tests |
+//! | `tls` | TLS over TCP and RDMA, with rustls and ring. Needs a C compiler to build |
 
 #![forbid(unsafe_code)]
 
@@ -54,6 +59,7 @@ mod address;
 mod basics;
 mod builder;
 mod connection;
+mod direct;
 mod ending;
 mod handler;
 mod limits;
@@ -62,20 +68,29 @@ mod listener;
 mod monitor;
 mod peer;
 mod push;
+mod registry;
+mod remote_ranges;
 mod server;
 mod workers;
 
+pub use address::Address;
 pub use basics::answer_basic;
 pub use builder::Builder;
+pub use direct::{Direct, DirectError};
 pub use handler::{Handler, HandlerFn, handler_fn};
 pub use limits::Limits;
 pub use listener::{BindError, Listening};
 pub use monitor::{Counters, Monitor, Refused};
 pub use peer::{Peer, Transport};
 pub use push::Pusher;
+pub use remote_ranges::RemoteRanges;
 pub use server::Server;
 pub use valkey_rdma_resp::{Command, Protocol, Reply};
-pub use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, TransportError};
+pub use valkey_rdma_transport::tls::{ClientAuth, ServerTls, TlsError, TlsInfo};
+pub use valkey_rdma_transport::{
+    Config as TransportConfig, DeviceKind, DirectMemory, DirectMemoryError, DirectSlice, RemoteRange,
+    TransportError,
+};
 
 /// The README's example, as a test.
 #[cfg(doctest)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Limits of a [`Server`](crate::Server). `Limits::default()` works unedited.
 ///
-/// All but [`max_connections`](Self::max_connections) are limits of one connection. Together, the connections may use
+/// All but [`max_connections`](Self::max_connections) and [`direct_limit_of_all`](Self::direct_limit_of_all) are limits of one connection. Together, the connections may use
 /// `max_connections` times as much: the memory of their commands, replies and messages has no common limit.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -13,6 +13,8 @@ pub struct Limits {
     pub(crate) input_limit: usize,
     pub(crate) output_high_water: usize,
     pub(crate) push_limit: usize,
+    pub(crate) direct_limit: usize,
+    pub(crate) direct_limit_of_all: usize,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) tcp_keepalive: Option<Duration>,
     pub(crate) drain_timeout: Duration,
@@ -23,10 +25,11 @@ impl Limits {
     ///
     /// A connection above the limit gets `-ERR max number of clients reached` and is closed. If more than 16 such
     /// connections wait for that at once, the others are closed (TCP) or rejected (RDMA) without a reply. A connection counts
-    /// until its stream is closed.
+    /// until its stream is closed. With TLS, it counts from the begin of its handshake, which may take 10 s; a connection above the limit
+    /// has 1 s for the handshake, and is closed without a reply otherwise.
     ///
-    /// Over RDMA each connection pins [`TransportConfig::pinned_bytes`](crate::TransportConfig::pinned_bytes), 3 MiB and
-    /// 33 KiB by default, also while it is refused with a reply; a rejected peer causes no memory to be pinned. The
+    /// Over RDMA each connection pins [`TransportConfig::pinned_bytes`](crate::TransportConfig::pinned_bytes), 3.1 MiB
+    /// at most by default, also while it is refused with a reply; a rejected peer causes no memory to be pinned. The
     /// operating system's limit of locked memory is usually reached before this limit;
     /// [`TransportConfig::max_pinned_bytes`](crate::TransportConfig::max_pinned_bytes) sets a lower one.
     #[must_use]
@@ -84,6 +87,24 @@ impl Limits {
         self
     }
 
+    /// Bytes of one connection that a [direct transfer](crate::Direct) has in flight. Default 16 MiB, at least 1. A larger value is
+    /// transferred in pieces of that length, one after the other.
+    ///
+    /// With a lower limit, each pause between two pieces costs more; with a higher one, a connection may hold more of what it sends.
+    #[must_use]
+    pub fn direct_limit(mut self, len: usize) -> Self {
+        self.direct_limit = len.max(1);
+        self
+    }
+
+    /// Bytes that the direct transfers of all connections have in flight together. Default 1 GiB, at least 1. Transfers wait for
+    /// those before them.
+    #[must_use]
+    pub fn direct_limit_of_all(mut self, len: usize) -> Self {
+        self.direct_limit_of_all = len.max(1);
+        self
+    }
+
     /// Time after which an idle connection is closed, over any transport. Default: none (Valkey's `timeout 0`).
     ///
     /// As in Valkey, a client is idle if it neither sends commands nor reads replies nor waits for a running command. RDMA
@@ -129,6 +150,8 @@ impl Default for Limits {
             input_limit: 1024 * 1024 * 1024,
             output_high_water: 1024 * 1024,
             push_limit: 32 * 1024 * 1024,
+            direct_limit: 16 * 1024 * 1024,
+            direct_limit_of_all: 1024 * 1024 * 1024,
             idle_timeout: None,
             tcp_keepalive: Some(Duration::from_secs(300)),
             drain_timeout: Duration::from_secs(10),

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -205,6 +205,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         Ok(())
     }
 
+    /// Same as [`close`], of its stream.
+    pub(crate) async fn close(&mut self, is_encrypted: bool) -> io::Result<()> {
+        close(&mut self.stream, is_encrypted).await
+    }
+
     /// Waits for the peer to close its side too. A TCP socket that is closed with unread input resets the connection, and
     /// a reset may overtake the last replies. (RDMA has no half-close: there the peer's side is closed already.)
     pub(crate) async fn linger(&mut self) {
@@ -218,6 +223,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         // Leaving, failing or taking too long: in each case the connection has ended.
         let _ = timeout(LINGER, gone).await;
     }
+}
+
+/// Closes our side of a stream. Over TLS that is a message, which waits while the peer reads nothing: at most [`CLOSE_LIMIT`]. Without,
+/// a device has the limit that its settings say.
+pub(crate) async fn close<S: AsyncWrite + Unpin>(stream: &mut S, is_encrypted: bool) -> io::Result<()> {
+    if !is_encrypted {
+        return stream.shutdown().await;
+    }
+    timeout(CLOSE_LIMIT, stream.shutdown()).await.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
 }
 
 thread_local! {
@@ -257,6 +271,9 @@ pub(crate) const UNTRUSTED_INPUT_LIMIT: usize = 1024 * 1024;
 
 /// Pieces of the output in one write. Most of them are large, so more would hardly save writes.
 const PIECES_AT_ONCE: usize = 16;
+
+/// How long our side may take to close with TLS. Longer than the default of devices.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long a peer may take to close its side after ours.
 const LINGER: Duration = Duration::from_secs(1);

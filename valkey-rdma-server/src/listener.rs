@@ -11,8 +11,9 @@ use tokio::io;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::debug;
 use valkey_rdma_transport::address::{self, listen_advice};
+use valkey_rdma_transport::tls::{TlsAcceptor, TlsError};
 use valkey_rdma_transport::{
-    AnyStream, Config as TransportConfig, DeviceKind, Listener as RdmaListener, Monitor,
+    AnyStream, Config as TransportConfig, DeviceKind, FeatureSet, Listener as RdmaListener, Monitor,
     Request as RdmaRequest, SharedCq, TransportError, is_out_of_descriptors,
 };
 
@@ -20,12 +21,34 @@ use crate::peer::Transport;
 use crate::workers::Assigned;
 
 /// A bound listener.
-pub(crate) enum Listener {
+pub(crate) struct Listener {
+    socket: Socket,
+    /// `None`: its connections are not encrypted.
+    tls: Option<TlsAcceptor>,
+}
+
+pub(crate) enum Socket {
     Tcp(TcpListener),
     Rdma(Box<RdmaListener>),
     /// These accepts, last first, and a panic when there are none left.
     #[cfg(test)]
     Scripted(Vec<Result<Accepted, AcceptError>>),
+}
+
+/// Where a server offers direct transfers over RDMA.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OffersDirect {
+    /// Where nothing is encrypted.
+    pub(crate) without_tls: bool,
+    /// Beside TLS, although the values are plain.
+    pub(crate) beside_tls: bool,
+}
+
+impl OffersDirect {
+    fn features(self, is_encrypted: bool) -> FeatureSet {
+        let offers = if is_encrypted { self.beside_tls } else { self.without_tls };
+        if offers { FeatureSet::DIRECT } else { FeatureSet::NONE }
+    }
 }
 
 /// A client that asks to connect. Dropping it rejects the client.
@@ -49,17 +72,20 @@ pub(crate) struct Accepted {
 pub struct Listening {
     /// The transport of its connections.
     pub transport: Transport,
+    /// True if its connections are encrypted. Then the scheme of the URL is `valkeys`, `rdmas` or `emulateds`.
+    pub tls: bool,
     /// The address, with the real port if port 0 was asked for.
     pub addr: SocketAddr,
 }
 
 impl fmt::Display for Listening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.transport.scheme(), address::authority(self.addr))
+        let secure = if self.tls { "s" } else { "" };
+        write!(f, "{}{secure}://{}", self.transport.scheme(), address::authority(self.addr))
     }
 }
 
-impl Listener {
+impl Socket {
     /// Listens on an address; port 0 takes a free port.
     pub(crate) async fn bind(
         transport: Transport,
@@ -72,34 +98,55 @@ impl Listener {
         })
     }
 
+    /// A listener whose connections are encrypted if there is an acceptor.
+    pub(crate) fn into_listener(self, tls: Option<TlsAcceptor>, direct: OffersDirect) -> Listener {
+        let encrypted = if tls.is_some() { FeatureSet::TLS } else { FeatureSet::NONE };
+        let offered = encrypted | direct.features(tls.is_some());
+        let socket = match self {
+            // Without any, those of its settings.
+            Self::Rdma(listener) if offered != FeatureSet::NONE => {
+                Self::Rdma(Box::new(listener.offers(offered)))
+            }
+            other => other,
+        };
+        Listener { socket, tls }
+    }
+}
+
+impl Listener {
     /// Where it listens.
     pub(crate) fn listening(&self) -> Listening {
-        let (transport, addr) = match self {
-            Self::Tcp(listener) => {
+        let (transport, addr) = match &self.socket {
+            Socket::Tcp(listener) => {
                 (Transport::Tcp, listener.local_addr().expect("a bound socket has an address"))
             }
-            Self::Rdma(listener) => (Transport::Rdma(listener.device()), listener.local_addr()),
+            Socket::Rdma(listener) => (Transport::Rdma(listener.device()), listener.local_addr()),
             #[cfg(test)]
-            Self::Scripted(_) => (Transport::Tcp, ([127, 0, 0, 1], 1).into()),
+            Socket::Scripted(_) => (Transport::Tcp, ([127, 0, 0, 1], 1).into()),
         };
-        Listening { transport, addr }
+        Listening { transport, tls: self.tls.is_some(), addr }
+    }
+
+    /// What encrypts its connections.
+    pub(crate) fn tls(&self) -> Option<&TlsAcceptor> {
+        self.tls.as_ref()
     }
 
     /// Waits for the next client.
     ///
     /// **Cancel safety**: no client is lost.
     pub(crate) async fn request(&mut self) -> Result<Request, AcceptError> {
-        match self {
-            Self::Tcp(listener) => {
+        match &mut self.socket {
+            Socket::Tcp(listener) => {
                 let (stream, remote) = listener.accept().await.map_err(AcceptError::of_tcp)?;
                 Ok(Request::Tcp(stream, remote))
             }
-            Self::Rdma(listener) => {
+            Socket::Rdma(listener) => {
                 let request = listener.request().await?;
                 Ok(Request::Rdma(Box::new(request), listener.device()))
             }
             #[cfg(test)]
-            Self::Scripted(accepts) => accepts.pop().expect("an accept too many").map(Request::Scripted),
+            Socket::Scripted(accepts) => accepts.pop().expect("an accept too many").map(Request::Scripted),
         }
     }
 }
@@ -203,6 +250,9 @@ pub enum BindError {
     /// The RDMA device refused an address, or there is no such device.
     #[error(transparent)]
     Rdma(#[from] TransportError),
+    /// A certificate or a private key of an encrypted listener cannot be used. The text names the file.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 impl fmt::Debug for BindError {

@@ -137,7 +137,7 @@ impl Drop for Traffic {
 /// [`Server::refused`](crate::Server::refused) or [`Monitor::refused`](crate::Monitor::refused).
 ///
 /// The first of each cause is logged as a warning, the others at debug level, so that a misbehaving peer does not fill the
-/// log. Idle clients and RESP errors are routine: all of them are logged at debug level.
+/// log. Idle clients, RESP errors and TLS errors are routine: all of them are logged at debug level.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
@@ -149,6 +149,9 @@ pub struct Refused {
     pub http_requests: u64,
     /// Peers that broke the RDMA protocol.
     pub broken_transport: u64,
+    /// Peers of an encrypted listener that made no TLS connection within 10 s, had no certificate that was required, or broke TLS later. All
+    /// are logged at debug level.
+    pub broken_tls: u64,
     /// Connections that exceeded [`Limits::input_limit`](crate::Limits::input_limit).
     pub too_much_input: u64,
     /// Connections that exceeded [`Limits::push_limit`](crate::Limits::push_limit).
@@ -166,6 +169,7 @@ pub(crate) enum Cause {
     BrokenCommands,
     HttpRequests,
     BrokenTransport,
+    BrokenTls,
     TooMuchInput,
     TooManyMessages,
     Idle,
@@ -175,7 +179,7 @@ pub(crate) enum Cause {
 /// The counters behind [`Refused`].
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    counts: [AtomicU64; 8],
+    counts: [AtomicU64; 9],
     /// When the last shortage was logged.
     shortage: Mutex<Option<Instant>>,
 }
@@ -204,6 +208,7 @@ impl Refusals {
             broken_commands: count(Cause::BrokenCommands),
             http_requests: count(Cause::HttpRequests),
             broken_transport: count(Cause::BrokenTransport),
+            broken_tls: count(Cause::BrokenTls),
             too_much_input: count(Cause::TooMuchInput),
             too_many_messages: count(Cause::TooManyMessages),
             idle: count(Cause::Idle),
@@ -222,6 +227,7 @@ impl fmt::Display for Cause {
             Self::BrokenCommands => "RESP protocol errors",
             Self::HttpRequests => "HTTP requests",
             Self::BrokenTransport => "RDMA protocol errors",
+            Self::BrokenTls => "TLS errors",
             Self::TooMuchInput => "input limit exceeded",
             Self::TooManyMessages => "push limit exceeded",
             Self::Idle => "idle",

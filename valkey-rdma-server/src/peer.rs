@@ -3,12 +3,15 @@
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 use valkey_rdma_resp::Protocol;
+use valkey_rdma_transport::tls::TlsInfo;
 use valkey_rdma_transport::{DeviceKind, Monitor};
 
+use crate::direct::{Direct, Transfers};
 use crate::push::Pusher;
 
 /// The client of one connection, and how the server treats it.
@@ -17,7 +20,8 @@ pub struct Peer {
     transport: Transport,
     remote: SocketAddr,
     local: SocketAddr,
-    rdma: Option<Monitor>,
+    rdma: Option<Box<Rdma>>,
+    tls: Option<Arc<TlsInfo>>,
     protocol: Protocol,
     closing: bool,
     never_idle: bool,
@@ -30,6 +34,12 @@ pub struct Peer {
     pub(crate) authenticated: bool,
 }
 
+/// What only connections over RDMA have. Apart, because the futures that pass a peer on take its place several times.
+pub(crate) struct Rdma {
+    pub(crate) monitor: Monitor,
+    pub(crate) transfers: Transfers,
+}
+
 impl Peer {
     /// Creates a peer that no server has accepted, for tests of handlers.
     pub fn new(id: u64, transport: Transport, remote: SocketAddr, local: SocketAddr) -> Self {
@@ -39,6 +49,7 @@ impl Peer {
             remote,
             local,
             rdma: None,
+            tls: None,
             protocol: Protocol::Resp2,
             closing: false,
             never_idle: false,
@@ -50,8 +61,12 @@ impl Peer {
         }
     }
 
-    pub(crate) fn with_rdma(self, rdma: Option<Monitor>) -> Self {
-        Self { rdma, ..self }
+    pub(crate) fn with_rdma(self, rdma: Option<Rdma>) -> Self {
+        Self { rdma: rdma.map(Box::new), ..self }
+    }
+
+    pub(crate) fn with_tls(self, tls: Option<Arc<TlsInfo>>) -> Self {
+        Self { tls, ..self }
     }
 
     pub(crate) fn with_password(self, password: Option<Bytes>) -> Self {
@@ -82,9 +97,30 @@ impl Peer {
         self.local
     }
 
-    /// Device, window sizes and counters of an RDMA connection. `None` for TCP.
+    /// Device, window sizes and counters of an RDMA connection. `None` for TCP. For transfers, use [`direct`](Self::direct): those that
+    /// begin at the monitor are in no limit, and can go on after the reply.
     pub fn rdma(&self) -> Option<&Monitor> {
-        self.rdma.as_ref()
+        self.rdma.as_ref().map(|rdma| &rdma.monitor)
+    }
+
+    /// Moves values between this server and memory that the client exposes, for the command that runs. `None` unless the client has asked for
+    /// direct transfers, and the server [offers](crate::Builder::direct) them.
+    pub fn direct(&mut self) -> Option<Direct<'_>> {
+        let Rdma { monitor, transfers } = self.rdma.as_deref_mut()?;
+        Some(Direct::new(monitor.direct()?, transfers))
+    }
+
+    /// Whether the handler has dropped a direct transfer before it was complete.
+    pub(crate) fn has_unfinished_transfer(&self) -> bool {
+        self.rdma.as_ref().is_some_and(|rdma| rdma.transfers.unfinished)
+    }
+
+    /// Version, cipher and the client's certificates of an encrypted connection. `None` if it is not encrypted.
+    ///
+    /// The certificates were verified if [`ServerTls::with_client_ca`](crate::ServerTls::with_client_ca) was given; the list is empty if the
+    /// client has shown none.
+    pub fn tls(&self) -> Option<&TlsInfo> {
+        self.tls.as_deref()
     }
 
     /// The name that the client gave with `CLIENT SETNAME` or `HELLO`. Empty if it gave none, or if the handler answers these

@@ -11,13 +11,15 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
+use valkey_rdma_transport::tls::TlsError;
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind};
 
-use crate::accept::{Registration, Registry, Shared, accept_until_closed, report};
+use crate::accept::{Shared, accept_until_closed, report};
 use crate::address::Address;
 use crate::handler::Handler;
-use crate::listener::{BindError, Listener, Listening};
+use crate::listener::{BindError, Listener, Listening, OffersDirect};
 use crate::monitor::{Monitor, Refused};
+use crate::registry::{Registration, Registry};
 use crate::workers::Threads;
 
 /// A running server. [`shutdown`](Self::shutdown) lets connections finish; dropping the server closes them at once.
@@ -43,6 +45,7 @@ pub struct Server {
     registry: Registry,
     accept: Accept,
     monitor: Monitor,
+    direct: OffersDirect,
     stop: CancellationToken,
     /// One task per listener, which ends after the connections accepted there.
     listeners: JoinSet<()>,
@@ -65,6 +68,7 @@ impl Server {
     /// A server that listens nowhere yet.
     pub(crate) fn new<H: Handler>(
         shared: Arc<Shared<H>>,
+        direct: OffersDirect,
         stop: CancellationToken,
         threads: Threads,
         ended: oneshot::Receiver<()>,
@@ -78,6 +82,7 @@ impl Server {
             registry: Registry::default(),
             accept,
             monitor,
+            direct,
             stop,
             listeners: JoinSet::new(),
             threads,
@@ -183,13 +188,14 @@ impl Server {
         stopped
     }
 
-    /// Listens on one more address, given as a URL: see [`Builder::listen`](crate::Builder::listen).
+    /// Listens on one more address, given as a URL or otherwise: see [`Builder::listen`](crate::Builder::listen).
     ///
     /// # Errors
     ///
     /// [`BindError`] if the URL is wrong or it cannot listen there; the other listeners go on.
-    pub async fn listen(&mut self, url: impl Into<String>) -> Result<Listening, BindError> {
-        self.bind(Address::Url(url.into())).await
+    pub async fn listen(&mut self, address: impl Into<Address>) -> Result<Listening, BindError> {
+        let listener = address.into().bind(self.direct).await?;
+        Ok(self.serve(listener))
     }
 
     /// Listens on one more address over TCP. Port 0 takes a free port.
@@ -198,7 +204,7 @@ impl Server {
     ///
     /// [`BindError`] if it cannot listen there; the other listeners go on.
     pub async fn listen_tcp(&mut self, addr: SocketAddr) -> Result<Listening, BindError> {
-        self.bind(Address::tcp(addr)).await
+        self.listen(Address::tcp(addr)).await
     }
 
     /// Listens on one more address over RDMA. Port 0 takes a free port.
@@ -212,7 +218,18 @@ impl Server {
         addr: SocketAddr,
         config: &TransportConfig,
     ) -> Result<Listening, BindError> {
-        self.bind(Address::rdma(device, addr, config)).await
+        self.listen(Address::rdma(device, addr, config)).await
+    }
+
+    /// Reads the certificates and keys of all encrypted listeners again, for the connections that follow; those that exist go on. A program
+    /// calls it at SIGHUP, for example. It blocks the thread for as long as the file system takes.
+    ///
+    /// # Errors
+    ///
+    /// The first [`TlsError`], which names the file. A listener whose files cannot be used keeps the certificates that it has; the others
+    /// use the new ones.
+    pub fn reload_tls(&self) -> Result<(), TlsError> {
+        self.registry.reload_tls()
     }
 
     /// Stops listening on one address. Its connections go on. `false` if the server does not listen there (any more).
@@ -229,7 +246,7 @@ impl Server {
     pub(crate) async fn bind_all(&mut self, addresses: Vec<Address>) -> Result<(), BindError> {
         let mut bound = Vec::with_capacity(addresses.len());
         for address in addresses {
-            bound.push(address.bind().await?);
+            bound.push(address.bind(self.direct).await?);
         }
         for listener in bound {
             self.serve(listener);
@@ -237,15 +254,10 @@ impl Server {
         Ok(())
     }
 
-    async fn bind(&mut self, address: Address) -> Result<Listening, BindError> {
-        let listener = address.bind().await?;
-        Ok(self.serve(listener))
-    }
-
     /// Accepts what comes to a listener, until it is closed or the server stops.
     fn serve(&mut self, listener: Listener) -> Listening {
         let listening = listener.listening();
-        let registration = self.registry.add(listening, self.stop.child_token());
+        let registration = self.registry.add(listening, self.stop.child_token(), listener.tls().cloned());
         (self.accept)(listener, registration, &mut self.listeners);
         listening
     }

@@ -112,7 +112,7 @@ async fn shutdown_cuts_what_takes_too_long() {
     within("the command runs", moody.waiting.notified()).await;
     server.shutdown().await;
     assert!(moody.cancelled.load(Ordering::Relaxed));
-    wire.expect_end().await;
+    wire.expect_cut().await;
 }
 
 /// Counts its sessions, and never replies.
@@ -149,7 +149,7 @@ async fn no_session_is_left_after_shutdown() {
         let server = start(handler, &Limits::default().drain_timeout(Duration::ZERO)).await;
         let mut wires = Vec::new();
         for _ in 0..100 {
-            wires.push(TcpStream::connect(server.listening()[0].addr).await.unwrap());
+            wires.push(Wire::connect(&server.listening()[0]).await);
         }
         until("all are served", async || sessions.load(Ordering::Relaxed) == wires.len()).await;
         server.shutdown().await;
@@ -166,6 +166,6 @@ async fn dropping_the_server_cuts_every_connection() {
     }
     drop(server);
     for wire in &mut wires {
-        wire.expect_end().await;
+        wire.expect_cut().await;
     }
 }

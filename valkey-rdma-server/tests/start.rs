@@ -9,13 +9,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use valkey_rdma_server::{BindError, Server};
+use valkey_rdma_testkit::ReservedPort;
 
 #[tokio::test]
 async fn urls_have_the_real_ports() {
     let server = store().await;
     let urls: Vec<String> = server.urls().collect();
-    assert!(urls[0].starts_with("valkey://127.0.0.1:"), "{urls:?}");
-    assert!(urls[1].starts_with("emulated://127.0.0.1:"), "{urls:?}");
+    for (listening, scheme) in server.listening().iter().zip(["valkey", "emulated"]) {
+        let scheme = if listening.tls { format!("{scheme}s") } else { scheme.to_owned() };
+        assert_eq!(listening.to_string(), format!("{scheme}://{}", listening.addr));
+    }
+    assert_eq!(urls, server.listening().iter().map(ToString::to_string).collect::<Vec<_>>());
     assert!(server.listening().iter().all(|listening| listening.addr.port() != 0));
 }
 
@@ -27,9 +31,8 @@ async fn an_address_in_use_is_an_error_and_nothing_is_left_running() {
     let advice = "; stop the program that listens there, or choose another port";
     assert_eq!(error.to_string(), format!("cannot listen on {addr} (TCP){advice}"));
 
-    let free = TcpListener::bind(localhost()).await.unwrap();
-    let first = free.local_addr().unwrap();
-    drop(free);
+    let reserved = ReservedPort::new();
+    let first = reserved.addr();
     let both = Server::builder(Store::default()).tcp(first).tcp(addr).start().await;
     assert!(matches!(both, Err(BindError::Tcp { addr: at, .. }) if at == addr));
     // The address of the listener that did start is free again once its task has been dropped.
@@ -44,9 +47,8 @@ fn no_address_is_served_before_all_are_bound() {
     runtime.block_on(async {
         let (release, held) = std::sync::mpsc::channel::<()>();
         tokio::task::spawn_blocking(move || held.recv());
-        let free = TcpListener::bind(localhost()).await.unwrap();
-        let first = free.local_addr().unwrap();
-        drop(free);
+        let reserved = ReservedPort::new();
+        let first = reserved.addr();
         let builder = Server::builder(Store::default()).tcp(first).listen("valkey://localhost:0");
         let start = tokio::spawn(builder.start());
         let mut client = loop {

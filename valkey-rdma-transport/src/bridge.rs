@@ -252,12 +252,14 @@ mod tests {
 
     use super::*;
 
-    /// It takes everything, and reports at the end that it is lost.
-    struct Broken;
+    /// It takes everything, and reports at the end that it is lost; or it was cut, as TLS reports it.
+    struct Broken {
+        is_cut: bool,
+    }
 
     impl AsyncRead for Broken {
         fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            Poll::Pending
+            if self.is_cut { Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())) } else { Poll::Pending }
         }
     }
 
@@ -271,8 +273,17 @@ mod tests {
         }
 
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+            Poll::Ready(if self.is_cut { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) })
         }
+    }
+
+    #[test]
+    fn a_connection_that_was_cut_is_reported() {
+        let socket = over(Broken { is_cut: true }).expect("sockets");
+        // The end of file comes after the cut.
+        UnixStream::from(socket.try_clone().expect("a copy")).read_exact(&mut [0]).expect_err("the end");
+        let lost = close(socket, Duration::from_secs(60)).expect_err("it was cut");
+        assert_eq!(lost.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
@@ -296,14 +307,14 @@ mod tests {
 
     #[test]
     fn closing_reports_what_was_lost() {
-        let socket = over(Broken).expect("sockets");
+        let socket = over(Broken { is_cut: false }).expect("sockets");
         let lost = close(socket, Duration::from_secs(60)).expect_err("it is lost");
         assert_eq!(lost.kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[test]
     fn closing_reports_a_failure_of_before() {
-        let mut socket = UnixStream::from(over(Broken).expect("sockets"));
+        let mut socket = UnixStream::from(over(Broken { is_cut: false }).expect("sockets"));
         socket.shutdown(Shutdown::Write).expect("connected");
         assert_eq!(socket.read(&mut [0]).expect("end of file"), 0);
         let lost = close(socket.into(), Duration::from_secs(60)).expect_err("it is lost");

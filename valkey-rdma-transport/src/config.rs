@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use valkey_rdma_proto as proto;
+use valkey_rdma_proto::{self as proto, FeatureSet};
 
 use crate::device::{QUEUE_DEPTH, SharedCq};
 use crate::polling::Polling;
@@ -40,6 +40,9 @@ pub struct Config {
     pub(crate) receive_depth: u32,
     ack_timeout: Option<Duration>,
     retry_count: Option<u8>,
+    offers: FeatureSet,
+    wants: FeatureSet,
+    requires: FeatureSet,
 }
 
 /// Whether keepalives are sent.
@@ -56,7 +59,7 @@ impl Default for Config {
         Self {
             rx_size: DEFAULT_RX_SIZE,
             rx_buffers: 2,
-            send_buffer: 1 << 20,
+            send_buffer: (1 << 20) + FIRST_SEND_BUFFER,
             connect_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(5),
@@ -77,6 +80,9 @@ impl Default for Config {
             receive_depth: QUEUE_DEPTH,
             ack_timeout: None,
             retry_count: None,
+            offers: FeatureSet::NONE,
+            wants: FeatureSet::NONE,
+            requires: FeatureSet::NONE,
         }
     }
 }
@@ -106,12 +112,28 @@ impl Config {
         self
     }
 
-    /// Bytes of pinned memory for data on its way out. Default 1 MiB, range 4 KiB to 1 GiB. Independent of the
-    /// peer's window. Smaller blocks writers earlier. As many bytes of [pools](crate::BufferPool) may be in flight.
+    /// Values of [`send_buffer`](Self::send_buffer) that URLs of clients and servers take, in bytes: 64 KiB to 16 MiB. They refuse
+    /// others.
+    pub const URL_SEND_BUFFERS: RangeInclusive<u32> = 65_536..=16_777_216;
+
+    /// Bytes of pinned memory for data on its way out, at most. Default 1 MiB and 64 KiB, range 4 KiB to 1 GiB; values outside are
+    /// brought to the nearest end. URLs take [less](Self::URL_SEND_BUFFERS). Independent of the peer's window.
+    ///
+    /// A connection pins 64 KiB of it at first. When it has more than that to send at once, it pins the rest for as long as it
+    /// lives, and sends from there: as much as a window of the default size takes. Sizes up to 128 KiB are pinned at once.
+    /// Smaller blocks writers earlier. As many bytes of [pools](crate::BufferPool) may be in flight: they count as if they
+    /// were in it.
     #[must_use]
     pub fn send_buffer(mut self, bytes: u32) -> Self {
         self.send_buffer = bytes.clamp(4096, MAX_RX_SIZE);
         self
+    }
+
+    /// Shortens windows and send buffer to `bytes`, where they are longer: for connections that carry little.
+    #[must_use]
+    pub fn buffers_at_most(self, bytes: u32) -> Self {
+        let (window, send_buffer) = (self.rx_size.min(bytes), self.send_buffer.min(bytes));
+        self.rx_size(window).send_buffer(send_buffer)
     }
 
     /// How long connecting may take, from the first address lookup to the peer's offer of memory. Default 5 s.
@@ -209,20 +231,61 @@ impl Config {
     /// Limit of the bytes that the connections of one listener pin together, each
     /// [`pinned_bytes`](Self::pinned_bytes). Default: none, beyond the process's (`ulimit -l`). Further requests are
     /// rejected before a queue pair is made or memory is pinned. Ignored when connecting. [Pools](crate::BufferPool)
-    /// that they send from later do not count.
+    /// and [direct memory](crate::DirectMemory) that they register later do not count.
     #[must_use]
     pub fn max_pinned_bytes(mut self, limit: impl Into<Option<u64>>) -> Self {
         self.max_pinned_bytes = limit.into();
         self
     }
 
-    /// Bytes that one connection registers with its device: windows, send buffer, and 33 KiB for messages, or 32 bytes
-    /// for each of [`receive_depth`](Self::receive_depth) and half a KiB. The device pins whole pages, and memory of its
-    /// own for the queues. 3 179 008 by default.
+    /// Bytes that one connection registers with its device at most: windows, send buffer, and 33 KiB for messages, or 32
+    /// bytes for each of [`receive_depth`](Self::receive_depth) and half a KiB. The device pins whole pages, and memory of its
+    /// own for the queues. 3 244 544 by default.
     pub fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes_at_first() + u64::from(self.send_buffer - self.first_send_buffer())
+    }
+
+    /// Bytes that one connection registers before it has more than 64 KiB to send at once: as
+    /// [`pinned_bytes`](Self::pinned_bytes), with the first part of the [send buffer](Self::send_buffer). 2 195 968 by default.
+    pub fn pinned_bytes_at_first(&self) -> u64 {
         u64::from(proto::control_region_len(self.receive_depth))
-            + u64::from(self.send_buffer)
+            + u64::from(self.first_send_buffer())
             + u64::from(self.rx_buffers) * u64::from(self.rx_size)
+    }
+
+    /// The part of the send buffer that is registered while connecting. All of it, if a first part would be most of it.
+    pub(crate) fn first_send_buffer(&self) -> u32 {
+        if self.send_buffer > 2 * FIRST_SEND_BUFFER { FIRST_SEND_BUFFER } else { self.send_buffer }
+    }
+
+    /// Features that an accepted connection offers to peers that ask (spec clause F-5). Default: none, as Valkey. What the peer has
+    /// chosen is what [`Stream::agreed`](crate::Stream::agreed) returns; to act on it is the caller's part. Ignored when connecting.
+    #[must_use]
+    pub fn offers(mut self, features: FeatureSet) -> Self {
+        self.offers = features;
+        self
+    }
+
+    /// Features to use if the server offers them, such as [`FeatureSet::DIRECT`]. What it offers is not authenticated, so TLS
+    /// belongs to [`requires`](Self::requires). Default: none. Ignored on accepted connections. Direct transfers
+    /// are plain, so they are not wanted of a server that must offer TLS.
+    #[must_use]
+    pub fn wants(mut self, features: FeatureSet) -> Self {
+        self.wants = features;
+        self
+    }
+
+    /// Whether this side may use direct transfers.
+    fn may_be_direct(&self) -> bool {
+        (self.offers | self.wants | self.requires).contains(FeatureSet::DIRECT)
+    }
+
+    /// Features that a server must offer: otherwise connecting ends with [`CloseReason::NotOffered`](crate::CloseReason::NotOffered)
+    /// before a byte is sent. Default: none. Ignored on accepted connections.
+    #[must_use]
+    pub fn requires(mut self, features: FeatureSet) -> Self {
+        self.requires = features;
+        self
     }
 
     pub(crate) fn protocol(&self, role: proto::Role) -> proto::Config {
@@ -231,6 +294,11 @@ impl Config {
             proto::Role::Client => self.connect_timeout.min(self.handshake_timeout),
             proto::Role::Server => self.handshake_timeout,
         };
+        (config.offers, config.wants, config.requires) = (self.offers, self.wants, self.requires);
+        // What is transferred would be plain (spec clause D-1).
+        if self.requires.contains(FeatureSet::TLS) {
+            config.wants = self.wants - FeatureSet::DIRECT;
+        }
         config.close_timeout = self.close_timeout;
         config.idle_timeout = self.idle_timeout;
         config.stall_timeout = self.stall_timeout;
@@ -250,5 +318,8 @@ impl Config {
 const DEFAULT_RX_SIZE: u32 = 1 << 20;
 
 const MAX_RX_SIZE: u32 = 1 << 30;
+
+/// Most connections never have more than this to send at once.
+const FIRST_SEND_BUFFER: u32 = 64 << 10;
 
 const MAX_SPIN: Duration = Duration::from_millis(100);

@@ -35,7 +35,7 @@ use std::task::Waker;
 use tokio::time::Instant;
 
 use crate::device::{DeviceConnection, DeviceListener, DeviceOptions};
-use crate::error::TransportError;
+use crate::error::{RejectReason, TransportError};
 
 pub use self::device::{Device, Link};
 
@@ -92,7 +92,7 @@ const MAX_READS: u8 = 16;
 const RNR_RETRY_FOREVER: u8 = 7;
 
 /// Nothing listens (IB CM reject reason "invalid service ID").
-const REASON_NO_LISTENER: i32 = 8;
+const REASON_NO_LISTENER: i32 = RejectReason::NO_LISTENER.0;
 
 /// Refuses options that only an RDMA device has.
 pub(super) fn check_options(options: &DeviceOptions) -> Result<(), TransportError> {

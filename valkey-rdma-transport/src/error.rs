@@ -10,14 +10,16 @@ use valkey_rdma_proto::{CloseReason, ProtocolError};
 use self::explain::{EMFILE, ENFILE, device_hint, gid_text, limit_text, status_text};
 use crate::address::{AddressError, listen_advice};
 use crate::device::obstacle::Obstacle;
-use crate::device::report::{CmEvent, DeviceFault, DeviceKind, REASON_CONSUMER, SharedCqError};
+use crate::device::report::{CmEvent, DeviceFault, DeviceKind, SharedCqError};
 
 pub(crate) mod explain;
+mod reject;
 
 pub(crate) use self::explain::descriptor_limit;
 #[cfg(feature = "verbs")]
 pub(crate) use self::explain::memlock_limit;
 pub use self::explain::{GidProblem, SystemError, is_out_of_descriptors};
+pub use self::reject::RejectReason;
 
 /// A failure of the device, the path or the peer's conduct, on one connection or listener.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -156,6 +158,20 @@ pub enum TransportError {
              memory is registered"
     )]
     ReadsOff,
+    /// A direct transfer, or memory for one, where the two sides have not agreed on them.
+    #[error(
+        "this connection has no direct transfers: over RDMA, the server must offer them and the client ask for them \
+             (`FeatureSet::DIRECT`); the client exposes memory, the server transfers"
+    )]
+    DirectOff,
+    /// More bytes than the peer has named memory for.
+    #[error("{bytes} bytes do not fit into the {room} bytes that the peer has exposed")]
+    DirectRange {
+        /// The bytes to transfer.
+        bytes: usize,
+        /// The length of the peer's range.
+        room: u32,
+    },
     /// A work request failed, and with it the queue pair.
     #[error("work request {id} failed: {status}")]
     WorkRequest {
@@ -280,23 +296,27 @@ pub enum TransportError {
         cause: SharedCqError,
     },
     /// The peer's host refused the connection.
-    #[error("{peer} refused the connection ({device}): nothing listens there, or not on this transport")]
+    #[error(
+        "{peer} refused the connection ({device}): nothing listens there, or not on this transport (connection manager \
+             {reason})"
+    )]
     Refused {
         /// The peer.
         peer: SocketAddr,
         /// The device.
         device: DeviceKind,
+        /// What the connection manager reported: that nothing listens.
+        reason: RejectReason,
     },
-    /// The listener at the address rejected the connection.
-    #[error(
-        "{peer} rejected the connection ({device}): its server may listen on another address of that host (`rdma-bind`), or on \
-             IPv6 only; or it may be at its limit of connections or memory"
-    )]
+    /// The listener at the address, or its host's connection manager, rejected the connection.
+    #[error("{peer} rejected the connection ({device}): {} (connection manager {reason})", .reason.advice())]
     Rejected {
         /// The peer.
         peer: SocketAddr,
         /// The device.
         device: DeviceKind,
+        /// What the connection manager reported.
+        reason: RejectReason,
     },
     /// The peer's host did not answer.
     #[error(
@@ -378,8 +398,10 @@ impl TransportError {
     #[doc(hidden)]
     pub fn never_connected(event: CmEvent, peer: SocketAddr, device: DeviceKind) -> Self {
         match event {
-            CmEvent::Rejected { reason: REASON_CONSUMER } => Self::Rejected { peer, device },
-            CmEvent::Rejected { .. } => Self::Refused { peer, device },
+            CmEvent::Rejected { reason } => match RejectReason(reason) {
+                reason if reason.is_no_listener() => Self::Refused { peer, device, reason },
+                reason => Self::Rejected { peer, device, reason },
+            },
             CmEvent::Unreachable { status } => Self::Unreachable { peer, device, status },
             // A server that accepts and closes at once may be gone before this side has completed the connection
             // (spec clause H-7).
@@ -441,9 +463,35 @@ mod tests {
     #[test]
     fn a_rejection_names_the_other_address_first() {
         let peer = ([10, 0, 0, 2], 6379).into();
-        let text = TransportError::Rejected { peer, device: DeviceKind::Verbs }.to_string();
-        for part in ["another address of that host", "rdma-bind", "IPv6 only", "limit of connections"] {
-            assert!(text.contains(part), "{text}");
+        let text = |reason| {
+            TransportError::never_connected(CmEvent::Rejected { reason }, peer, DeviceKind::Verbs).to_string()
+        };
+        let rejected = text(28);
+        for part in
+            ["another address of that host", "rdma-bind", "IPv6 only", "limit of connections", "status 28"]
+        {
+            assert!(rejected.contains(part), "{rejected}");
+        }
+        assert!(text(8).contains("nothing listens there") && text(8).contains("status 8"), "{}", text(8));
+        assert!(text(-111).contains("nothing listens there"), "{}", text(-111));
+    }
+
+    #[test]
+    fn a_reject_of_the_connection_manager_is_not_called_a_missing_listener() {
+        let peer = ([10, 0, 0, 2], 6379).into();
+        for (reason, parts) in [
+            (10, ["status 10, stale connection", "remembers an earlier connection"]),
+            (3, ["status 3, no resources", "max_qp"]),
+            (26, ["status 26, invalid path MTU", "compare MTU"]),
+            (5, ["status 5, unsupported request", "update rdma-core"]),
+        ] {
+            let event = CmEvent::Rejected { reason };
+            let error = TransportError::never_connected(event, peer, DeviceKind::Verbs);
+            let text = error.to_string();
+            assert!(
+                parts.iter().all(|part| text.contains(part)) && !text.contains("nothing listens"),
+                "{text}"
+            );
         }
     }
 

@@ -5,6 +5,9 @@
 //! runs anywhere (cargo feature `emulated`). Nothing above the device can tell which one it has, except by [asking](Stream::info). How a connection
 //! waits for its device is a [choice](Polling) per connection.
 //!
+//! Two sides of this project can move large values without the stream: a client [exposes](Stream::expose) [`DirectMemory`], and its
+//! server writes and reads it with [`Direct`].
+//!
 //! Kernel verbs and [`bridge`] need Linux. Without default features, the crate also compiles for macOS: byte streams over TCP,
 //! and the emulated device. No test of ours has run there.
 //!
@@ -63,11 +66,13 @@ mod buffer_pool;
 mod config;
 #[doc(hidden)]
 pub mod device;
+mod direct;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 mod error;
 mod limiter;
 mod listener;
+mod password_file;
 mod polling;
 mod process;
 pub mod raw;
@@ -76,22 +81,28 @@ mod stats;
 mod stream;
 #[doc(hidden)]
 pub mod sync;
+pub mod tls;
 #[cfg(feature = "verbs")]
 mod verbs;
 
+#[cfg(feature = "tls")]
+pub use any_stream::TlsStream;
 pub use any_stream::{AnyStream, Duplex};
 pub use buffer_pool::{BufferPool, PoolBuffer, UnusablePool};
 pub use config::Config;
 #[doc(hidden)]
 pub use config::{UrlOptions, percent_decode};
 pub use device::{DeviceFault, DeviceInfo, DeviceKind, Obstacle, SharedCq, SharedCqError, UnknownName};
-pub use error::{GidProblem, SystemError, TransportError, is_out_of_descriptors};
+pub use direct::{DirectMemory, DirectMemoryError, DirectSlice, Exposed, RemoteRange};
+pub use error::{GidProblem, RejectReason, SystemError, TransportError, is_out_of_descriptors};
 pub use listener::{Listener, Request};
+#[doc(hidden)]
+pub use password_file::password_in_file;
 pub use polling::Polling;
 pub use send_memory::SendRegion;
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
-pub use stream::{Monitor, Stream};
-pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError};
+pub use stream::{Direct, Monitor, Stream};
+pub use valkey_rdma_proto::{CloseReason, Counters, FeatureSet, ProtocolError};
 
 /// The example of the crate's README.
 #[cfg(doctest)]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use valkey_rdma_proto::Role;
+use valkey_rdma_proto::{FeatureSet, Role};
 
 use crate::config::Config;
 use crate::device::{self, ConnectRequest, DeviceKind, DeviceListener, SharedCq};
@@ -50,6 +50,13 @@ impl Listener {
     pub fn over(device: Box<dyn DeviceListener>, config: &Config) -> Self {
         let limits = Limits { connections: config.max_connections, pinned_bytes: config.max_pinned_bytes };
         Self { device, config: config.clone(), limiter: Limiter::new(limits) }
+    }
+
+    /// Offers features to the peers that ask: see [`Config::offers`].
+    #[must_use]
+    pub fn offers(mut self, features: FeatureSet) -> Self {
+        self.config = self.config.offers(features);
+        self
     }
 
     /// Waits for the next connection. The stream is returned as soon as its request is accepted; reading from

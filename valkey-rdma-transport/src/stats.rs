@@ -16,7 +16,7 @@ pub struct Stats {
     pub protocol: Counters,
     /// What the device was asked for.
     pub device: DeviceCounters,
-    /// Bytes registered with the device, [pools](crate::BufferPool) included; 0 once the connection has ended and
+    /// Bytes registered with the device now, [pools](crate::BufferPool) and [direct memory](crate::DirectMemory) included; 0 once the connection has ended and
     /// everything was read.
     pub pinned_bytes: u64,
     /// With [`Polling::Adaptive`]: how long it looks on, as things are, before it sleeps.
@@ -44,7 +44,7 @@ pub struct DeviceCounters {
     pub spins: u64,
     /// How often the connection's task went to sleep: the queue armed, and empty.
     pub sleeps: u64,
-    /// Bytes copied from the application into the send buffer.
+    /// Bytes copied from the application into the send buffer, or for a [direct](crate::Direct) write.
     pub copied_in: u64,
     /// Bytes that the application encoded in the send buffer, without a copy.
     pub filled_in_place: u64,
@@ -89,7 +89,7 @@ pub struct Info {
     pub windows: u32,
     /// Length in bytes of the window the peer offers; 0 before its first Register.
     pub peer_window: u32,
-    /// Length in bytes of the send buffer.
+    /// Length in bytes of the send buffer, which [grows](crate::Config::send_buffer).
     pub send_buffer: u32,
     /// How it waits for its device: what was asked for, unless that is off.
     pub polling: Polling,

@@ -5,6 +5,8 @@
 
 mod connect;
 mod device_io;
+mod direct;
+mod direct_io;
 mod drive;
 mod poll_policy;
 mod state;
@@ -19,8 +21,9 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use valkey_rdma_proto::work::FailureStatus;
-use valkey_rdma_proto::{CloseReason, Role};
+use valkey_rdma_proto::{CloseReason, FeatureSet, Role};
 
+pub use self::direct::Direct;
 use self::drive::{Driver, OwnersDriver};
 use self::state::{ConnectionState, SharedConnection};
 use crate::config::Config;
@@ -78,7 +81,7 @@ pub struct Stream {
     peer: SocketAddr,
 }
 
-/// Reads a connection's counters from outside. Cheap to clone; may outlive the [`Stream`].
+/// Reads a connection's counters from outside, and starts direct transfers. Cheap to clone; may outlive the [`Stream`].
 #[derive(Clone)]
 pub struct Monitor(SharedConnection);
 
@@ -171,9 +174,14 @@ impl Stream {
         fill: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Poll<io::Result<usize>> {
         let written = self.poll_driving(cx, |connection, cx| {
-            let most = connection.max_reservation();
-            if len > most {
-                return Poll::Ready(Err(most));
+            let too_long = |most: usize| (len > most).then_some(Poll::Ready(Err(most)));
+            if let Some(refused) = too_long(connection.max_reservation()) {
+                return refused;
+            }
+            connection.grow_for(len);
+            // The send buffer may have failed to grow.
+            if let Some(refused) = too_long(connection.max_reservation()) {
+                return refused;
             }
             connection.poll_write_with(cx, len as u32, fill).map(Ok)
         });
@@ -186,9 +194,25 @@ impl Stream {
         })
     }
 
-    /// The largest `len` of [`write_with`](Self::write_with): half of the send buffer. The other half may be in flight.
+    /// The largest `len` of [`write_with`](Self::write_with): half of the send buffer. The other half may be in flight. It becomes
+    /// less if the rest of the [send buffer](Config::send_buffer) is needed and cannot be pinned.
     pub fn max_reservation(&self) -> usize {
         self.shared.with(|connection| connection.max_reservation())
+    }
+
+    /// Waits until it is known which features both sides use (spec clauses F-5 to F-7). At once on a connected stream, and on one
+    /// accepted with none [on offer](Config::offers). Otherwise the peer's choice or its first bytes say so; a peer that sends
+    /// neither is waited for.
+    ///
+    /// # Errors
+    /// Those of a read, and `UnexpectedEof` if the peer has disconnected.
+    ///
+    /// Cancel safety: cancel safe.
+    pub async fn agreed(&mut self) -> io::Result<FeatureSet> {
+        match poll_fn(|cx| self.poll_driving(cx, ConnectionState::poll_agreed)).await {
+            Some(features) => Ok(features),
+            None => Err(self.end_of_file().err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())),
+        }
     }
 
     /// Lets the task that reads and writes the stream drive it, instead of a task in the background. A message then wakes one
@@ -250,6 +274,13 @@ impl Stream {
     /// it has not. Bytes that arrived before the end can still be read. The errors of reads and writes contain the same error.
     pub fn close_error(&self) -> Option<TransportError> {
         self.shared.with(|connection| connection.close_error.clone())
+    }
+
+    /// Whether this side has ended the connection, without time for the peer's last bytes ([`Config::linger`]).
+    #[cfg(feature = "tls")]
+    pub(crate) fn ended_at_once(&self) -> bool {
+        let is_local = matches!(self.close_error(), Some(TransportError::Lost(CloseReason::Local)));
+        is_local && self.shared.with(|connection| !connection.core.lingers())
     }
 
     /// A handle for [`stats`](Self::stats) and [`info`](Self::info) that stays valid when the stream is moved or dropped.
@@ -315,6 +346,7 @@ fn io_error(error: TransportError, peer_gone: io::ErrorKind) -> io::Error {
         TransportError::Lost(CloseReason::Peer) => peer_gone,
         TransportError::Lost(
             CloseReason::HandshakeTimeout { .. }
+            | CloseReason::NoAnswer { .. }
             | CloseReason::IdleTimeout { .. }
             | CloseReason::StallTimeout { .. }
             | CloseReason::KeepaliveTimeout { .. }

@@ -6,6 +6,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
+use valkey_rdma_testkit::ReservedPort;
+
 const GUIDE: &str = include_str!("../examples/README.md");
 
 /// An example as the guide has it.
@@ -128,7 +130,8 @@ fn every_example_runs_as_two_processes() {
 
 #[test]
 fn nodes_of_a_mesh_are_processes_started_in_any_order() {
-    let addrs = (0..3).map(|_| free_address()).collect::<Vec<_>>();
+    let ports = [(); 3].map(|()| ReservedPort::at(address().parse().expect("an address of IP")));
+    let addrs = ports.each_ref().map(|port| port.addr().to_string());
     let nodes = [2, 0, 1].map(|node: usize| {
         let mut command = program("mesh");
         command.args([&node.to_string(), &device()]).args(&addrs).stdout(Stdio::piped());
@@ -140,12 +143,6 @@ fn nodes_of_a_mesh_are_processes_started_in_any_order() {
         let expected = format!("node {node}: connected with {}\n", others.join(", "));
         assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
     }
-}
-
-/// An address with a port that is free now.
-fn free_address() -> String {
-    let socket = std::net::TcpListener::bind((address(), 0)).expect("binds");
-    socket.local_addr().expect("an address").to_string()
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub struct Case<C> {
     pub expected: &'static str,
     /// Published implementations die of it.
     pub hostile: bool,
+    /// It is about servers that require TLS over RDMA.
+    pub with_tls: bool,
     pub(crate) run: Run<C>,
 }
 
@@ -27,7 +29,7 @@ pub(crate) type Run<C> =
 impl<C> Case<C> {
     /// A case without attributes. Its clause, stimulus and expectation follow.
     pub(crate) const fn new(id: &'static str, run: Run<C>) -> Self {
-        Self { id, clause: "", stimulus: "", expected: "", hostile: false, run }
+        Self { id, clause: "", stimulus: "", expected: "", hostile: false, with_tls: false, run }
     }
 
     pub(crate) const fn clause(self, clause: &'static str) -> Self {
@@ -44,6 +46,10 @@ impl<C> Case<C> {
 
     pub(crate) const fn hostile(self) -> Self {
         Self { hostile: true, ..self }
+    }
+
+    pub(crate) const fn with_tls(self) -> Self {
+        Self { with_tls: true, ..self }
     }
 }
 

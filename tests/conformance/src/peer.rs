@@ -17,5 +17,5 @@ pub use finding::Finding;
 pub use options::PeerOptions;
 pub use passive::Passive;
 pub use raw::{Peer, Seen};
+pub(crate) use session::{OWN_SELECTOR, expect_reply, reserved};
 pub use session::{Session, request};
-pub(crate) use session::{expect_reply, reserved};

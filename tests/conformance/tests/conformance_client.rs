@@ -10,6 +10,7 @@ use valkey_rdma_conformance::peer::{Peer, PeerOptions, Session, Transcript};
 use valkey_rdma_conformance::{Record, Verdict};
 use valkey_rdma_mock::faults::Faults;
 use valkey_rdma_mock::{DeviceKind, TransportConfig};
+use valkey_rdma_transport::device::wire::{ControlMessage, Features};
 use valkey_rdma_transport::{Stream, device};
 
 /// A defect, the case that finds it, and a part of its finding.
@@ -134,6 +135,56 @@ async fn a_client_that_counts_no_credits_is_found_c1() {
         panic!("it is found");
     };
     assert!(found.contains("clause C-1"), "{found}");
+}
+
+/// Says something of its own between its Register and a PING, and again after that.
+async fn talkative(
+    addr: SocketAddr,
+    before: &[ControlMessage],
+    after: &[ControlMessage],
+) -> Result<(), String> {
+    let talk = async {
+        let options = PeerOptions::default();
+        let peer = Peer::connect(DeviceKind::Emulated, addr, &options, &Transcript::default()).await?;
+        let mut session = Session::new(peer, 1 << 20)?;
+        session.handshake().await?;
+        for message in before {
+            session.say(*message).await?;
+        }
+        session.ping().await?;
+        for message in after {
+            session.say(*message).await?;
+        }
+        session.ping().await
+    };
+    talk.await.map_err(|finding| finding.to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_asks_or_chooses_out_of_turn_is_found_f6() {
+    let question = ControlMessage::GetServerFeature(Features { select: 0x5652, bits: 0 });
+    let choice = |bits| ControlMessage::SetClientFeature(Features { select: 0x5652, bits });
+    for (before, after, rule) in [
+        (vec![question], vec![], None),
+        (vec![question], vec![question], Some("clause F-5")),
+        (vec![], vec![question], Some("clause F-5")),
+        (vec![choice(1)], vec![], Some("not offered (clause F-6)")),
+        (vec![choice(0), choice(0)], vec![], Some("a second choice")),
+        (vec![], vec![choice(0)], Some("after data (clause F-6)")),
+    ] {
+        let client = move |addr| -> Running {
+            let (before, after) = (before.clone(), after.clone());
+            Box::pin(async move { talkative(addr, &before, &after).await })
+        };
+        let mut records = suite_of(Arc::new(client), Some("honest")).await;
+        let verdict = records.pop().map(|record| record.verdict);
+        let found = match (&verdict, rule) {
+            (Some(Verdict::Passed), None) => true,
+            (Some(Verdict::Failed(found)), Some(rule)) => found.contains(rule),
+            _ => false,
+        };
+        assert!(found, "{rule:?}: {verdict:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

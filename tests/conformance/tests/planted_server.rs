@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use valkey_rdma_conformance::server::{Login, Options, Target, cases, run};
+use valkey_rdma_conformance::server::{Options, Target, cases, run};
 use valkey_rdma_conformance::{Record, Verdict};
 use valkey_rdma_mock::faults::Faults;
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_program::Login;
 use valkey_rdma_transport::{Listener, device};
 
 /// A defect, the case that finds it, and a part of its finding.
@@ -21,6 +22,8 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("answer-select", "feature-answer", "selector"),
     ("answer-missing", "feature-answer", "nothing came"),
     ("answer-echo", "feature-bits", "0xffffffffffffffff"),
+    ("answer-echo", "own-question", "reserved bits"),
+    ("answer-missing", "own-question-pipelined", "nothing came"),
     ("reserved", "register-first", "clause M-2"),
     ("message-length=31", "fill-exactly", "clause M-1"),
     ("opcode=9", "fill-exactly", "0x0009"),
@@ -40,6 +43,9 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("close-before@2", "quit", "was not answered"),
     ("keepalive-missing", "keepalive", "nothing came"),
     ("garbage", "no-features", "RESP"),
+    ("transfer-missing", "value-written", "memory is wrong"),
+    ("transfer-off=1", "value-over-ranges", "byte 10 "),
+    ("transfer-key", "value-read", "the connection failed"),
 ];
 
 async fn record(mock: Mock, login: Option<Login>, faults: &str, case: &str) -> Record {
@@ -50,7 +56,7 @@ async fn record(mock: Mock, login: Option<Login>, faults: &str, case: &str) -> R
     let faults: Faults = format!("{faults},seed=1").parse().expect("a script");
     device = faults.listener(device);
     let target = Target { login, ..Target::new(kind, device.local_addr()) };
-    let server = Server::builder(mock).listener(Listener::over(device, &config));
+    let server = Server::builder(mock).direct(true).listener(Listener::over(device, &config));
     let server = server.start().await.expect("starts");
     let options = Options { target, patience: Duration::from_secs(8), hostile: true, spawn: None, log: None };
     let found = cases().filter(|found| found.id == case);
@@ -81,7 +87,7 @@ async fn defects_are_found_behind_a_login_and_the_password_is_not_shown() {
         ("address-stale", "another-buffer", "instead of"),
         ("lenient-imm", "imm-beyond-window", "still open"),
     ] {
-        let login = Login::new(Some("default".to_owned()), "a secret".to_owned());
+        let login = Login { user: "default".to_owned(), password: "a secret".to_owned() };
         let record = record(Mock::new().requirepass("a secret"), Some(login), defect, case).await;
         let found = matches!(&record.verdict, Verdict::Failed(found) if found.contains(finding));
         assert!(found, "{defect} in {case}: {record:#?}, not {finding:?}");

@@ -1,11 +1,11 @@
 //! The program `valkey-rdma-conformance` with a server that it starts itself. Needs the workspace: the programs of other crates are not in
 //! a package.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-use valkey_rdma_testkit::{Child, Signal, wait_until};
+use valkey_rdma_testkit::{Child, ReservedPort, Signal, wait_until};
 
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -23,13 +23,10 @@ fn suite(login: &str, port: u16, flags: &str) -> Command {
     command
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it").port()
-}
-
 #[test]
 fn a_wrong_password_is_not_taken_for_a_server_that_does_not_start() {
-    let port = free_port();
+    let reserved = ReservedPort::new();
+    let port = reserved.addr().port();
     let output = suite(":other@", port, "--requirepass right").output().expect("it runs");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let error = String::from_utf8_lossy(&output.stderr);
@@ -41,7 +38,8 @@ fn a_wrong_password_is_not_taken_for_a_server_that_does_not_start() {
 /// Also one that breaks a clause on every connection.
 #[test]
 fn a_server_that_breaks_a_clause_has_started() {
-    let port = free_port();
+    let reserved = ReservedPort::new();
+    let port = reserved.addr().port();
     let only = ["--only", "register-first", "--only", "quit"];
     let output = suite("", port, "--faults reserved,seed=1").args(only).output().expect("it runs");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -54,7 +52,8 @@ fn a_server_that_breaks_a_clause_has_started() {
 
 #[test]
 fn an_interrupt_ends_the_server_and_writes_what_was_run() {
-    let port = free_port();
+    let reserved = ReservedPort::new();
+    let port = reserved.addr().port();
     let file = std::env::temp_dir().join(format!("valkey-rdma-interrupted-{}", std::process::id()));
     let json = file.to_str().expect("a name");
     let mut suite = Child::start(suite("", port, "").args(["--json", json])).expect("starts");

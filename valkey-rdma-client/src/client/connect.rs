@@ -73,9 +73,9 @@ impl Client {
         Ok(Server::start(connector, None, ServerEvents::alone()).await?.into())
     }
 
-    /// Connects to one server over streams that `dialer` returns: Unix sockets, TLS, a tunnel. The dialer is called for every
-    /// connection, also after a lost one. Of the endpoint, only login, database, protocol and timeout are used, and
-    /// host and port in error texts. A stream is read on the connection task. It is written there or, if nothing
+    /// Connects to one server over streams that `dialer` returns: Unix sockets, a tunnel. The dialer is called for every
+    /// connection, also after a lost one. Of the endpoint, only login, database, protocol, timeout and [TLS](Endpoint::with_tls) are used,
+    /// with the host as the server's name, and host and port in error texts. A stream is read on the connection task. It is written there or, if nothing
     /// is in flight, on the thread of a caller, always within the runtime of this call.
     ///
     /// ```no_run

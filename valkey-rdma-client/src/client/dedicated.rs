@@ -7,6 +7,7 @@ use super::{Client, Deployment};
 use crate::command::IntoCommand;
 use crate::dedicated::Dedicated;
 use crate::error::{ClusterError, Error};
+use crate::stats::Purpose;
 
 impl Client {
     /// Opens a dedicated connection, to the same server and with the same login as this client. While the client reconnects, this
@@ -27,7 +28,7 @@ impl Client {
             }
             .into());
         };
-        let mut connection = server.checkout().await?;
+        let mut connection = server.checkout(Purpose::Dedicated).await?;
         connection.set_reusable(false);
         Ok(connection)
     }

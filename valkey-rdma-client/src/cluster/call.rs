@@ -15,6 +15,7 @@ use crate::command::table::Access;
 use crate::command::{Command, Commands};
 use crate::error::{ClusterError, Error, Fate, TimedOut};
 use crate::link::{Deadline, Failed};
+use crate::stats::Purpose;
 use valkey_rdma_transport::sync::lock;
 
 mod redirection;
@@ -206,7 +207,7 @@ impl<'a> ClusterCall<'a> {
 
     async fn overtake(&self, place: &Place, command: Box<Command>) -> Result<Value, Failed> {
         let limited = place.client.limited(Command::clone(&command));
-        let answer = async { self.core.checkout(place).await?.execute(limited).await };
+        let answer = async { self.core.checkout(place, Purpose::Call).await?.execute(limited).await };
         answer.await.map_err(|error| Failed { command: Some(command), ..error.into() })
     }
 

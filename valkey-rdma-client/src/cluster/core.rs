@@ -30,7 +30,7 @@ use crate::events::EventHub;
 use crate::link::{Deadline, Failed};
 use crate::runtime::Runtime;
 use crate::server::Server;
-use crate::stats::ClusterCounters;
+use crate::stats::{ClusterCounters, Purpose};
 
 /// A connection to try a command on.
 #[derive(Clone)]
@@ -152,14 +152,15 @@ impl Core {
 
     /// A connection of its own to a place, after ASKING where that must precede a command. This, and the calls of the connection, leave a frozen
     /// node that was replaced.
-    pub(super) async fn checkout(&self, place: &Place) -> Result<Dedicated, Error> {
+    pub(super) async fn checkout(&self, place: &Place, purpose: Purpose) -> Result<Dedicated, Error> {
         match self.config.cluster.silence_limit {
             // The map need not know a node that ASK names: that it does not have it says nothing.
             Some(limit) if !place.asking => {
-                place.client.checkout_until_replaced(limit, self.replacement_of(&place.node)).await
+                let replaced = self.replacement_of(&place.node);
+                place.client.checkout_until_replaced(purpose, limit, replaced).await
             }
             _ => {
-                let mut connection = place.client.checkout().await?;
+                let mut connection = place.client.checkout(purpose).await?;
                 if place.asking {
                     connection.execute(place.client.limited(Command::new("ASKING"))).await?;
                 }

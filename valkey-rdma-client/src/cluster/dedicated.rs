@@ -13,6 +13,7 @@ use crate::dedicated::Dedicated;
 use crate::endpoint::NodeAddress;
 use crate::error::{ClusterError, Error};
 use crate::link::Deadline;
+use crate::stats::Purpose;
 use crate::streaming::{ValueReader, ValueWriter};
 
 impl Cluster {
@@ -24,7 +25,7 @@ impl Cluster {
         let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
         let attempt = |place| {
             let command = command.clone();
-            async move { self.core.checkout(&place).await?.execute(command).await }
+            async move { self.core.checkout(&place, Purpose::Call).await?.execute(command).await }
         };
         call.run(attempt).await
     }
@@ -59,7 +60,7 @@ impl Cluster {
         let deadline = self.core.config.command_timeout.and_then(Deadline::after);
         let mut call = ClusterCall::new(&self.core, target, deadline, "a connection");
         let place = call.next().await?;
-        let mut connection = self.core.checkout(&place).await?;
+        let mut connection = self.core.checkout(&place, Purpose::Dedicated).await?;
         connection.set_reusable(false);
         Ok(connection)
     }
@@ -81,7 +82,7 @@ impl Cluster {
         let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
         let attempt = |place| {
             let command = command.clone();
-            async move { self.core.checkout(&place).await?.stream_reply(command, limit).await }
+            async move { self.core.checkout(&place, Purpose::Dedicated).await?.stream_reply(command, limit).await }
         };
         call.run(attempt).await
     }
@@ -108,7 +109,8 @@ impl Cluster {
                     Err(Error::Server(refusal)) if refusal.kind() == ServerErrorKind::NoPerm => {}
                     answer => drop(answer?),
                 }
-                self.core.checkout(&place).await?.stream_argument(command, len, limit).await
+                let connection = self.core.checkout(&place, Purpose::Dedicated).await?;
+                connection.stream_argument(command, len, limit).await
             }
         };
         call.run(attempt).await

@@ -10,6 +10,7 @@ use crate::command::table::{Access, find, for_each_key};
 use crate::command::{Command, Commands, EncodedPipeline, Reply};
 use crate::error::{ClusterError, Error};
 use crate::link::Deadline;
+use crate::stats::Purpose;
 use crate::transaction::Watch;
 
 impl Cluster {
@@ -22,7 +23,7 @@ impl Cluster {
         let attempt = |place: Place| {
             let command = command.clone();
             async move {
-                let connection = self.core.checkout(&place).await?;
+                let connection = self.core.checkout(&place, Purpose::Call).await?;
                 let begun = Watch::begin(&place.client, connection, command).await;
                 begun.map_err(|error| match error {
                     Error::Server(error) => waited_out(error).into(),

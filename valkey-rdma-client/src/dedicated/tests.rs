@@ -143,7 +143,7 @@ async fn of_a_node(
     let call = tokio::spawn(async move {
         client
             .server()
-            .checkout_until_replaced(Duration::from_secs(1), replaced)
+            .checkout_until_replaced(Purpose::Call, Duration::from_secs(1), replaced)
             .await?
             .command(["GET", "k"])
             .await
@@ -168,7 +168,9 @@ async fn a_call_leaves_a_server_that_was_replaced_and_answers_nothing() {
 async fn no_connection_is_waited_for_to_a_server_that_was_replaced_and_answers_nothing() {
     let (client, door, mut shared) = pair(&Config::default().keepalive_timeout(None)).await;
     let _accepted = door.admit();
-    let connecting = client.server().checkout_until_replaced(Duration::from_secs(1), || Box::pin(ready(())));
+    let connecting = client
+        .server()
+        .checkout_until_replaced(Purpose::Call, Duration::from_secs(1), || Box::pin(ready(())));
     let (connected, ()) = tokio::join!(connecting, shared.expect(PING));
     let error = connected.expect_err("it was replaced");
     let text =
@@ -205,7 +207,7 @@ async fn calls_on_a_node_that_may_be_replaced_share_the_questions_to_it() {
         tokio::spawn(async move {
             let mut own = client
                 .server()
-                .checkout_until_replaced(Duration::from_secs(1), || Box::pin(pending()))
+                .checkout_until_replaced(Purpose::Call, Duration::from_secs(1), || Box::pin(pending()))
                 .await?;
             own.command(["GET", "k"]).await
         })

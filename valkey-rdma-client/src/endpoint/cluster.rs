@@ -1,6 +1,6 @@
 //! The endpoint of a cluster: the nodes to start from, as one [`Endpoint`], from a URL such as `rdma+cluster://n1,n2:6380` or from a list.
 
-use super::{Endpoint, EndpointError};
+use super::{Endpoint, EndpointError, Transport};
 
 impl Endpoint {
     /// Makes it the endpoint of the cluster that this server and the `others` belong to. A [`Client`](crate::Client) asks them for the nodes
@@ -38,6 +38,9 @@ impl Endpoint {
     pub(crate) fn of_seeds(seeds: impl IntoIterator<Item = Self>) -> Result<Self, EndpointError> {
         let mut seeds = seeds.into_iter().flat_map(|seed| seed.seeds());
         let first = seeds.next().ok_or(EndpointError::NoSeeds)?;
+        if first.transport == Transport::Unix {
+            return Err(EndpointError::NotOnUnix { what: "a cluster" });
+        }
         let mut others = Vec::new();
         for seed in seeds {
             if seed.clone().with_address(first.host(), first.port()) != first {

@@ -9,10 +9,10 @@ use super::options::instead_of_option;
 #[non_exhaustive]
 pub enum EndpointError {
     /// No `scheme://`.
-    #[error("not a URL: expected rdma://host:port, emulated://host:port or valkey://host:port")]
+    #[error("not a URL: expected rdma://host:port, emulated://host:port, valkey://host:port or unix:///path")]
     NotAUrl,
     /// A scheme that is not ours.
-    #[error("unknown URL scheme \"{scheme}\": use rdma, emulated, valkey or redis{}", instead_of(.scheme))]
+    #[error("unknown URL scheme \"{scheme}\": use rdma, emulated, valkey or redis, with an s behind it for TLS, or unix{}", instead_of(.scheme))]
     UnknownScheme {
         /// As given.
         scheme: String,
@@ -26,6 +26,9 @@ pub enum EndpointError {
     /// A `#` in the URL, which is nearly always a password that is not percent-encoded.
     #[error("a URL here has no part after '#': write a '#' in a password as %23")]
     Fragment,
+    /// redis-rs's way to say that the server's certificate is not verified.
+    #[error("a URL here has no '#insecure': to leave the server's certificate unverified, say verify=none")]
+    Insecure,
     /// An `@` after the first `/` or `?`, which is nearly always a user or password that is not percent-encoded.
     #[error(
         "a URL here has no '@' after '/' or '?': in user and password write '/' as %2F and '?' as %3F, \
@@ -54,8 +57,13 @@ pub enum EndpointError {
     #[error("port 0 cannot be connected to: use 1 to 65535")]
     PortZero,
     /// A user but no password.
-    #[error("the URL names a user but no password: expected user:password@host")]
+    #[error(
+        "the URL names a user but no password: expected user:password@host, or password_file=FILE as an option"
+    )]
     UserWithoutPassword,
+    /// A password, and a file with a password.
+    #[error("there are a password and a file with a password for the same login: leave out one of them")]
+    PasswordTwice,
     /// User, password, host, service or an option has an invalid `%` sequence, or decodes to something that is not UTF-8.
     #[error("user, password, host or an option is not percent-encoded UTF-8: write '%' as %25")]
     BadEncoding,
@@ -105,6 +113,42 @@ pub enum EndpointError {
         /// The option.
         option: &'static str,
     },
+    /// What a Unix socket does not have: TLS, Sentinels, a cluster, or an option of a network.
+    #[error("{what} makes no sense at a Unix socket: leave it out, or use valkey:// or rdma://")]
+    NotOnUnix {
+        /// An option, or what the scheme asks for.
+        what: &'static str,
+    },
+    /// The path of a Unix socket is not absolute, or has a zero byte. It is not shown, because it may be a part of a login.
+    #[error(
+        "a Unix socket needs an absolute path, as in unix:///run/valkey.sock or unix://user:password@/run/valkey.sock"
+    )]
+    BadSocketPath,
+    /// The path of a Unix socket is too long for the kernel.
+    #[error("the path {path:?} has {bytes} bytes, and a Unix socket's has at most 107: use a shorter one")]
+    LongSocketPath {
+        /// As given.
+        path: String,
+        /// Its length.
+        bytes: usize,
+    },
+    /// An option of TLS on an endpoint without.
+    #[error("option {option} makes sense with TLS only: use valkeys:// or rdmas://, or leave it out")]
+    OnlyWithTls {
+        /// The option.
+        option: &'static str,
+    },
+    /// A certificate without a key, or the reverse.
+    #[error(
+        "a certificate and its private key belong together: cert=FILE needs key=FILE, and key=FILE needs cert=FILE"
+    )]
+    HalfOfAPair,
+    /// A file whose path no URL can have.
+    #[error("the path of a file is not UTF-8, which a URL cannot say: {path:?}")]
+    PathNotUtf8 {
+        /// The path.
+        path: std::path::PathBuf,
+    },
     /// An option of clusters on the endpoint of a single server.
     #[error("option {option} is for clusters: leave it out and give the server's own port")]
     OnlyForClusters {
@@ -130,14 +174,8 @@ pub enum EndpointError {
 /// What to do where other clients' URLs name something that this one has no scheme for.
 fn instead_of(scheme: &str) -> &'static str {
     match scheme {
-        "rediss" | "valkeys" => {
-            "; TLS is not supported, and those send the password as it is (a Rust program can give Client::connect_with_dialer a stream that encrypts)"
-        }
-        "unix" | "redis+unix" | "valkey+unix" => {
-            "; Unix sockets are not supported (a Rust program can give one to Client::connect_with_dialer)"
-        }
         "sentinel" | "redis-sentinel" | "rediss-sentinel" => {
-            ", with +sentinel behind it: valkey+sentinel://host:26379/service"
+            ", with +sentinel behind it: valkey+sentinel://host:26379/service, or valkeys+sentinel:// for TLS"
         }
         _ if scheme.ends_with("+cluster") || scheme.ends_with("-cluster") => {
             ", with +cluster behind it: valkey+cluster://host:6379,host:6379"

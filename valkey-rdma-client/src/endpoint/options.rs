@@ -1,8 +1,10 @@
 //! The options of an [`Endpoint`]'s URL. A new one is a row here and a field with its setter; everything else reads this table.
 
+use std::path::Path;
 use std::time::Duration;
 
 use valkey_rdma_resp::Protocol;
+use valkey_rdma_transport::tls::{ClientTls, Verify};
 
 use super::{Endpoint, EndpointError, RdmaPort, Transport};
 
@@ -26,7 +28,9 @@ enum Applies {
     NotOnTcp,
     OnlyOnRdma,
     NotOnEmulated,
+    OnlyWithTls,
     OnlyWithSentinels,
+    OnlyOnUnix,
 }
 
 pub(super) const OPTIONS: &[UrlOption] = &[
@@ -56,7 +60,14 @@ pub(super) const OPTIONS: &[UrlOption] = &[
             is_set.then(|| format!("{}ms", endpoint.timeout.as_millis()))
         },
     },
+    UrlOption {
+        name: "password_file",
+        applies: Applies::Everywhere,
+        read: |endpoint, _, text| endpoint.login.read_file(text),
+        write: |endpoint, _| endpoint.login.password_file.as_deref().map(path_text),
+    },
     of_transport("rx_size", Applies::NotOnTcp),
+    of_transport("send_buffer", Applies::NotOnTcp),
     of_transport("device", Applies::NotOnTcp),
     of_transport("gid", Applies::OnlyOnRdma),
     of_transport("source", Applies::NotOnEmulated),
@@ -80,6 +91,77 @@ pub(super) const OPTIONS: &[UrlOption] = &[
         write: |endpoint, _| (endpoint.rdma_port != RdmaPort::Same).then(|| endpoint.rdma_port.to_string()),
     },
     UrlOption {
+        name: "direct_prefix",
+        applies: Applies::NotOnTcp,
+        read: |endpoint, _, text| {
+            endpoint.direct_prefix = Some(text.to_owned());
+            if text.is_empty() { Err("the prefix of commands, such as BLOB") } else { Ok(()) }
+        },
+        write: |endpoint, _| endpoint.direct_prefix.clone(),
+    },
+    UrlOption {
+        name: "ca",
+        applies: Applies::OnlyWithTls,
+        read: |endpoint, _, text| endpoint.change_tls(text, FILE, ClientTls::with_ca),
+        write: |endpoint, _| endpoint.tls()?.ca().map(path_text),
+    },
+    UrlOption {
+        name: "cert",
+        applies: Applies::OnlyWithTls,
+        read: |endpoint, _, text| endpoint.change_tls(text, FILE, ClientTls::with_cert),
+        write: |endpoint, _| endpoint.tls()?.cert().map(path_text),
+    },
+    UrlOption {
+        name: "key",
+        applies: Applies::OnlyWithTls,
+        read: |endpoint, _, text| endpoint.change_tls(text, FILE, ClientTls::with_key),
+        write: |endpoint, _| endpoint.tls()?.key().map(path_text),
+    },
+    UrlOption {
+        name: "server_name",
+        applies: Applies::OnlyWithTls,
+        read: |endpoint, _, text| {
+            endpoint.change_tls(text, "the name in the server's certificate", ClientTls::with_server_name)
+        },
+        write: |endpoint, _| endpoint.tls()?.server_name().map(str::to_owned),
+    },
+    UrlOption {
+        name: "verify",
+        applies: Applies::OnlyWithTls,
+        read: |endpoint, _, text| {
+            let verify = text.parse()?;
+            endpoint.change_tls(text, "", |tls, _| tls.with_verify(verify))
+        },
+        write: |endpoint, _| {
+            let verify = endpoint.tls()?.verify();
+            (verify != Verify::Full).then(|| verify.to_string())
+        },
+    },
+    UrlOption {
+        name: "ciphers",
+        applies: Applies::OnlyWithTls,
+        read: |endpoint, _, text| endpoint.change_tls(text, SUITES, ClientTls::with_ciphers),
+        write: |endpoint, _| endpoint.tls()?.ciphers().map(str::to_owned),
+    },
+    UrlOption {
+        name: "ciphersuites",
+        applies: Applies::OnlyWithTls,
+        read: |endpoint, _, text| endpoint.change_tls(text, SUITES, ClientTls::with_ciphersuites),
+        write: |endpoint, _| endpoint.tls()?.ciphersuites().map(str::to_owned),
+    },
+    UrlOption {
+        name: "sentinel_tls",
+        applies: Applies::OnlyWithSentinels,
+        read: |endpoint, _, text| match &mut endpoint.sentinels {
+            Some(sentinels) if text == "no" && endpoint.tls.is_some() => {
+                sentinels.plain = true;
+                Ok(())
+            }
+            _ => Err("no, and only with a scheme of TLS"),
+        },
+        write: |endpoint, _| endpoint.sentinels.as_ref()?.plain.then(|| "no".to_owned()),
+    },
+    UrlOption {
         name: "sentinel_user",
         applies: Applies::OnlyWithSentinels,
         read: |endpoint, _, text| {
@@ -101,6 +183,28 @@ pub(super) const OPTIONS: &[UrlOption] = &[
         },
         write: |endpoint, _| endpoint.sentinels.as_ref()?.login.password.clone(),
     },
+    UrlOption {
+        name: "sentinel_password_file",
+        applies: Applies::OnlyWithSentinels,
+        read: |endpoint, _, text| match &mut endpoint.sentinels {
+            Some(sentinels) => sentinels.login.read_file(text),
+            None => Ok(()),
+        },
+        write: |endpoint, _| endpoint.sentinels.as_ref()?.login.password_file.as_deref().map(path_text),
+    },
+    UrlOption {
+        name: "db",
+        applies: Applies::OnlyOnUnix,
+        read: |endpoint, _, text| {
+            endpoint.database = text.parse().map_err(|_| "the number of a database, such as 0")?;
+            Ok(())
+        },
+        // Elsewhere it stands behind the port.
+        write: |endpoint, _| {
+            let is_set = endpoint.transport == Transport::Unix && endpoint.database != 0;
+            is_set.then(|| endpoint.database.to_string())
+        },
+    },
 ];
 
 /// One that the transport reads and writes.
@@ -113,13 +217,30 @@ const fn of_transport(name: &'static str, applies: Applies) -> UrlOption {
     }
 }
 
+const FILE: &str = "the path of a file in PEM";
+const SUITES: &str = "names of cipher suites with colons between them";
+
+/// No URL can have a path that is not UTF-8. An empty one is refused there, as [`Endpoint::check`] refuses the path.
+fn path_text(path: &Path) -> String {
+    path.to_str().unwrap_or_default().to_owned()
+}
+
 impl Endpoint {
+    /// The names of all options that a URL can have, in the order of the documentation. Which of them one URL can have depends on its
+    /// scheme.
+    pub fn option_names() -> impl Iterator<Item = &'static str> {
+        OPTIONS.iter().map(|option| option.name)
+    }
+
     /// Sets an option as a URL does.
     pub(super) fn set_option(&mut self, name: &str, value: &str) -> Result<(), EndpointError> {
         let unknown = || EndpointError::UnknownOption { name: name.to_owned() };
         let option = OPTIONS.iter().find(|option| option.name == name).ok_or_else(unknown)?;
         let name = option.name;
         match (option.applies, self.transport) {
+            (Applies::OnlyOnUnix | Applies::Everywhere, Transport::Unix) => {}
+            (Applies::OnlyOnUnix, _) => return Err(unknown()),
+            (_, Transport::Unix) => return Err(EndpointError::NotOnUnix { what: name }),
             (Applies::NotOnTcp, Transport::Tcp) => return Err(EndpointError::NotOnTcp { option: name }),
             (Applies::OnlyOnRdma, Transport::Tcp | Transport::Emulated) => {
                 return Err(EndpointError::OnlyOnRdma { option: name });
@@ -127,12 +248,29 @@ impl Endpoint {
             (Applies::NotOnEmulated, Transport::Emulated) => {
                 return Err(EndpointError::NotOnEmulated { option: name });
             }
+            (Applies::OnlyWithTls, _) if self.tls.is_none() => {
+                return Err(EndpointError::OnlyWithTls { option: name });
+            }
             (Applies::OnlyWithSentinels, _) if self.sentinels.is_none() => return Err(unknown()),
             _ => {}
         }
         let bad =
             |allowed| EndpointError::BadOption { name: name.to_owned(), value: value.to_owned(), allowed };
         (option.read)(self, name, value).map_err(bad)
+    }
+
+    /// Changes the settings of TLS, which there are, by a text that is not empty.
+    fn change_tls(
+        &mut self,
+        text: &str,
+        expected: &'static str,
+        change: impl FnOnce(ClientTls, String) -> ClientTls,
+    ) -> Result<(), &'static str> {
+        match &mut self.tls {
+            Some(tls) if !text.is_empty() => **tls = change(std::mem::take(&mut **tls), text.to_owned()),
+            _ => return Err(expected),
+        }
+        Ok(())
     }
 
     /// The options that are not at their default, as their names and texts in a URL.
@@ -143,19 +281,35 @@ impl Endpoint {
 
 /// What to do about an option that does not exist.
 pub(super) fn instead_of_option(name: &str) -> String {
-    if let "db" | "database" = name {
-        return "put the database after the port: /1".to_owned();
+    match name {
+        "db" | "database" => {
+            return "put the database after the port: /1, or behind the path of a Unix socket: ?db=1"
+                .to_owned();
+        }
+        "user" | "username" | "pass" | "password" => {
+            return "put the login in front: user:password@, or :password@ for the default user".to_owned();
+        }
+        "ssl" | "tls" => return "for TLS use its scheme: valkeys://, rdmas://".to_owned(),
+        _ => {}
     }
-    let names = |with_sentinels: bool| {
-        let those =
-            OPTIONS.iter().filter(|option| (option.applies == Applies::OnlyWithSentinels) == with_sentinels);
-        those.map(|option| option.name).collect::<Vec<_>>()
+    let names = |applies: fn(Applies) -> bool| {
+        OPTIONS.iter().filter(|option| applies(option.applies)).map(|option| option.name).collect::<Vec<_>>()
     };
     let listed = |names: &[&str], last: &str| match names {
         [others @ .., end] if !others.is_empty() => format!("{} {last} {end}", others.join(", ")),
         names => names.concat(),
     };
-    format!("use {}; with Sentinels also {}", listed(&names(false), "or"), listed(&names(true), "and"))
+    let for_all = names(|applies| {
+        !matches!(applies, Applies::OnlyWithTls | Applies::OnlyWithSentinels | Applies::OnlyOnUnix)
+    });
+    let with_tls = names(|applies| applies == Applies::OnlyWithTls);
+    let with_sentinels = names(|applies| applies == Applies::OnlyWithSentinels);
+    format!(
+        "use {}; with TLS also {}; with Sentinels also {}",
+        listed(&for_all, "or"),
+        listed(&with_tls, "and"),
+        listed(&with_sentinels, "and")
+    )
 }
 
 fn duration(text: &str) -> Option<Duration> {

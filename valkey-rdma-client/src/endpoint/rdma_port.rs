@@ -21,7 +21,7 @@ pub enum RdmaPort {
     Offset(u16),
     /// The same port on every node: `N`.
     Fixed(u16),
-    /// Each node is asked once per connect, over TCP, by INFO: `discover`.
+    /// Each node is asked once per connect, over TCP, by INFO: `discover`. With TLS, that is encrypted too.
     Discover,
 }
 

@@ -1,10 +1,13 @@
 //! Every endpoint that can be connected to is that of its URL.
 
+use std::ffi::OsStr;
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::Polling;
+use valkey_rdma_transport::tls::{ClientTls, Verify};
 
 use super::*;
 
@@ -20,11 +23,12 @@ fn text() -> String {
 }
 
 fn host() -> String {
-    match fastrand::u8(..6) {
+    match fastrand::u8(..7) {
         0 => IpAddr::from(fastrand::u128(..).to_be_bytes()).to_string(),
         1 => IpAddr::from(fastrand::u32(..).to_be_bytes()).to_string(),
         2 => "[FE80:0::1]".to_owned(),
         3 => "cache.example".to_owned(),
+        4 => format!("/{}", text()),
         _ => text(),
     }
 }
@@ -33,11 +37,27 @@ fn port() -> u16 {
     if fastrand::u8(..9) == 0 { 0 } else { fastrand::u16(..) }
 }
 
+fn tls() -> ClientTls {
+    let mut tls = ClientTls::default();
+    for _ in 0..fastrand::usize(..4) {
+        tls = match fastrand::u8(..7) {
+            0 => tls.with_ca(text()),
+            1 => tls.with_cert(text()).with_key(text()),
+            2 => tls.with_key(OsStr::from_bytes(b"not \xff")),
+            3 => tls.with_server_name(text()),
+            4 => tls.with_verify([Verify::Full, Verify::Ca, Verify::None][fastrand::usize(..3)]),
+            5 => tls.with_ciphers(text()),
+            _ => tls.with_ciphersuites(text()),
+        };
+    }
+    tls
+}
+
 fn endpoint() -> Endpoint {
-    let transports = [Transport::Rdma, Transport::Emulated, Transport::Tcp];
-    let mut endpoint = Endpoint::new(transports[fastrand::usize(..3)], host(), port());
+    let transports = [Transport::Rdma, Transport::Emulated, Transport::Tcp, Transport::Unix];
+    let mut endpoint = Endpoint::new(transports[fastrand::usize(..4)], host(), port());
     for _ in 0..fastrand::usize(..5) {
-        endpoint = match fastrand::u8(..15) {
+        endpoint = match fastrand::u8(..19) {
             0 => endpoint.with_login(text(), text()),
             1 => endpoint.with_password(text()),
             2 => endpoint.with_database(fastrand::u32(..)),
@@ -45,6 +65,7 @@ fn endpoint() -> Endpoint {
             4 => endpoint.with_timeout(Duration::from_nanos(fastrand::u64(..))),
             5 => endpoint.with_timeout([Duration::ZERO, Duration::MAX][fastrand::usize(..2)]),
             6 => endpoint.with_rx_size(fastrand::u32(..1 << 25)),
+            7 if fastrand::bool() => endpoint.with_send_buffer(fastrand::u32(..1 << 25)),
             7 => endpoint.with_device(text()),
             8 => endpoint.with_fallback(true),
             9 => endpoint.with_gid(fastrand::u32(..)),
@@ -52,15 +73,20 @@ fn endpoint() -> Endpoint {
             11 => endpoint
                 .with_polling([Polling::Event, Polling::Busy, Polling::Adaptive][fastrand::usize(..3)]),
             12 => endpoint.with_rdma_port(RdmaPort::Offset(fastrand::u16(..3))),
-            13 => endpoint.with_rdma_port(
+            13 => endpoint.with_tls(tls()),
+            14 => endpoint.with_rdma_port(
                 [RdmaPort::Fixed(0), RdmaPort::Fixed(7), RdmaPort::Discover][fastrand::usize(..3)],
             ),
+            15 => endpoint.with_password_file(text(), text()),
+            16 => endpoint.with_direct_prefix(text()),
             _ => {
                 let addresses: Vec<_> = (0..fastrand::usize(..4)).map(|_| (host(), port())).collect();
                 let sentinels = Sentinels::new(text(), addresses);
-                endpoint.with_sentinels(match fastrand::u8(..3) {
+                endpoint.with_sentinels(match fastrand::u8(..5) {
                     0 => sentinels.with_login(text(), text()),
                     1 => sentinels.with_password(text()),
+                    2 => sentinels.without_tls(),
+                    3 => sentinels.with_password_file(text(), text()),
                     _ => sentinels,
                 })
             }
@@ -104,7 +130,8 @@ fn empty_names_and_passwords_survive() {
     }
     // What is left of a template whose user and password are empty.
     assert_eq!("valkey://:@h".parse(), Ok(base()));
-    for without in ["valkey://open@h", "valkey://open@h/3?timeout=1s:", "valkey+sentinel://open@h/m"] {
+    for without in ["valkey://open@h", "emulated://open@h/3?device=unix:/run/x", "valkey+sentinel://open@h/m"]
+    {
         assert_eq!(without.parse::<Endpoint>(), Err(EndpointError::UserWithoutPassword), "{without}");
     }
     let sentinels = Sentinels::new("m", [("s", 26379)]);

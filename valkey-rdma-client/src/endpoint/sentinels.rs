@@ -1,6 +1,7 @@
 //! [`Sentinels`]: the servers that know where the primary is, from a URL such as `rdma+sentinel://s1,s2:26380/mymaster`.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use super::url::{authority, canonical};
 use super::{Endpoint, EndpointError, Login, Transport};
@@ -24,6 +25,8 @@ pub struct Sentinels {
     pub(super) addresses: Vec<(String, u16)>,
     /// Of the Sentinels. They have other users than the servers.
     pub(super) login: Login,
+    /// They are asked without TLS, although the servers have it.
+    pub(super) plain: bool,
 }
 
 impl Sentinels {
@@ -37,7 +40,7 @@ impl Sentinels {
         addresses: impl IntoIterator<Item = (impl Into<String>, u16)>,
     ) -> Self {
         let addresses = addresses.into_iter().map(|(host, port)| (canonical(host.into()), port)).collect();
-        Self { service: service.into(), addresses, login: Login::default() }
+        Self { service: service.into(), addresses, login: Login::default(), plain: false }
     }
 
     /// Sets user and password for the Sentinels. They are not those of the servers. An empty name stands for the default user. It has no
@@ -52,6 +55,21 @@ impl Sentinels {
     #[must_use]
     pub fn with_password(self, password: impl Into<String>) -> Self {
         self.with_login("", password)
+    }
+
+    /// Sets the Sentinels' user and the file that holds its password, as [`Endpoint::with_password_file`] does for the servers.
+    #[must_use]
+    pub fn with_password_file(mut self, user: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        self.login = Login::with_file(user.into(), path.into());
+        self
+    }
+
+    /// Asks the Sentinels without TLS, although the endpoint [has TLS](Endpoint::with_tls). Who can change what they say leads the client to
+    /// any server that has a certificate of a trusted issuer. For an endpoint without TLS, connecting is an error.
+    #[must_use]
+    pub fn without_tls(mut self) -> Self {
+        self.plain = true;
+        self
     }
 
     /// The name of the service.
@@ -74,13 +92,15 @@ impl Sentinels {
         }
     }
 
-    /// The endpoint of each Sentinel, over TCP: they have no other transport.
+    /// The endpoint of each Sentinel, over TCP: they have no other transport. They are asked over TLS if the servers are, unless
+    /// the endpoint says [otherwise](Self::without_tls).
     pub(crate) fn endpoints(&self, template: &Endpoint) -> Vec<Endpoint> {
         let endpoint = |(host, port): &(String, u16)| {
             let mut endpoint = Endpoint::new(Transport::Tcp, host, *port)
                 .with_protocol(template.protocol())
                 .with_timeout(template.timeout());
             endpoint.login.clone_from(&self.login);
+            endpoint.tls = template.tls.clone().filter(|_| !self.plain);
             endpoint
         };
         self.addresses.iter().map(endpoint).collect()

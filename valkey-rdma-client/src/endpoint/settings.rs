@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use valkey_rdma_resp::Protocol;
+use valkey_rdma_transport::tls::ClientTls;
 use valkey_rdma_transport::{Config as TransportConfig, Polling, UrlOptions, address};
 
 use super::url::canonical;
@@ -21,19 +23,35 @@ const NANOS_PER_MILLI: u128 = 1_000_000;
 ///
 /// | part | meaning |
 /// |---|---|
-/// | scheme | `rdma`, `emulated`, or `valkey` and `redis` for TCP; with `+cluster` or `+sentinel` behind it, see below |
+/// | scheme | `rdma`, `emulated`, or `valkey` and `redis` for TCP; `rdmas`, `valkeys` and `rediss` for TLS over them; with `+cluster` or `+sentinel` behind it, see below |
 /// | user, password | for AUTH; `:password@` alone logs in the default user; `user:@` logs in with an empty password |
 /// | port | 6379 unless given |
 /// | database | for SELECT; 0 unless given |
 /// | `protocol=` | `resp3` (default) or `resp2`; proxies such as Envoy and twemproxy need `resp2` |
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
+/// | `password_file=` | file that holds the password, instead of one in the URL: `app@host?password_file=/run/secrets/app`; read again at each connect, see [`with_password_file`](Self::with_password_file) |
 /// | `rx_size=` | receive window in bytes, 65536 to 16777216; not on TCP |
+/// | `send_buffer=` | send buffer in bytes, 65536 to 16777216; not on TCP |
 /// | `device=` | name of the RDMA device, or of the emulated one (`inprocess`, `tcp`, `unix:DIR`; chosen automatically unless given); not on TCP |
 /// | `gid=` | index into the RDMA device's table of GIDs, which chooses the address to connect from; `rdma` only |
 /// | `source=` | address of this machine to connect from; not on the emulated device |
 /// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
-/// | `fallback=` | `tcp`: if RDMA fails, connect to the same host and port over TCP, and report it; not on TCP |
+/// | `fallback=` | `tcp`: if RDMA fails, connect to the same host and port over TCP, and report it; not on TCP. With TLS, that is encrypted too |
 /// | `rdma_port=` | RDMA port of a node that was announced with its TCP port: `same` (default), `+N`, `N` or `discover`, see [`RdmaPort`]; for clusters, not on TCP |
+/// | `direct_prefix=` | prefix of the commands of [direct transfers](crate::Client::get_direct); `BLOB` unless given, for BLOB.GET and BLOB.SET; not on TCP |
+/// | `ca=` | file of issuers (PEM) that are trusted instead of the system's; TLS only, as the six below |
+/// | `cert=` | file of the client's certificate (PEM), for servers that ask for one |
+/// | `key=` | file of its private key (PEM) |
+/// | `server_name=` | name that the server's certificate must have; the host unless given |
+/// | `verify=` | `full` (default), `ca` (any name) or `none` (any certificate; each connect logs a warning) |
+/// | `ciphers=` | cipher suites for TLS 1.2, by OpenSSL's names with colons between them; all that rustls has unless given |
+/// | `ciphersuites=` | the same for TLS 1.3 |
+/// | `db=` | database for SELECT; at a Unix socket only |
+///
+/// # Unix socket
+/// `unix://[[user]:password@]/path[?option=value&...]` names a server at a Unix socket of this machine, by an absolute path of at most 107
+/// bytes. `redis+unix` and `valkey+unix` mean the same. Its options are `db=` for the database, `protocol=` and `timeout=`. There is no TLS, because
+/// the bytes do not leave the machine.
 ///
 /// # Cluster
 /// `rdma+cluster://[[user]:password@]host[:port][,host[:port]...][/database][?option=value&...]` names nodes of a cluster.
@@ -44,7 +62,8 @@ const NANOS_PER_MILLI: u128 = 1_000_000;
 /// `rdma+sentinel://[[user]:password@]sentinel[:port][,sentinel[:port]...]/service[/database][?option=value&...]` names the primary
 /// of a service. [`Client`](crate::Client) asks the Sentinels for its address, over TCP, connects to it, verifies its role,
 /// and follows it after a failover. The port of a Sentinel is 26379 unless given. User and password are those of the servers;
-/// `sentinel_user=` and `sentinel_password=` those of the Sentinels. `rdma_port=` applies as for clusters. The host of such an
+/// `sentinel_user=` and `sentinel_password=` or `sentinel_password_file=` those of the Sentinels. With a scheme of TLS, Sentinels are asked over TLS too, with the
+/// same options; `sentinel_tls=no` asks them without. `rdma_port=` applies as for clusters. The host of such an
 /// endpoint is the name of the service.
 ///
 /// ```
@@ -71,12 +90,15 @@ pub struct Endpoint {
     pub(super) settings: UrlOptions,
     pub(super) fallback: bool,
     pub(super) rdma_port: RdmaPort,
+    pub(super) direct_prefix: Option<String>,
     /// The server is the primary that these report.
     pub(super) sentinels: Option<Box<Sentinels>>,
     /// The server is a node of a cluster, as these are.
     pub(super) other_seeds: Option<Box<[(String, u16)]>>,
     /// The port of the fallback, if it is another.
     pub(super) tcp_port: Option<u16>,
+    /// The settings of TLS. `None`: connections are not encrypted.
+    pub(super) tls: Option<Box<ClientTls>>,
 }
 
 impl Endpoint {
@@ -89,14 +111,18 @@ impl Endpoint {
     /// Source: spec clause W-2. A Valkey server allocates and pins as much as we announce, and ends when it cannot.
     pub const RX_SIZES: RangeInclusive<u32> = TransportConfig::URL_RX_SIZES;
 
+    /// Values of [`with_send_buffer`](Self::with_send_buffer), in bytes.
+    pub const SEND_BUFFERS: RangeInclusive<u32> = TransportConfig::URL_SEND_BUFFERS;
+
     /// A server without login, on database 0, with every option at its default. `host` is a name or an address; an IPv6 address may have
-    /// brackets. Connecting refuses an empty host, and port 0.
+    /// brackets. Connecting refuses an empty host, and port 0. At a Unix socket, `host` is its absolute path of at most 107 bytes, and `port`
+    /// is not used.
     #[must_use]
     pub fn new(transport: Transport, host: impl Into<String>, port: u16) -> Self {
         Self {
             transport,
             host: canonical(host.into()),
-            port,
+            port: if transport == Transport::Unix { Self::DEFAULT_PORT } else { port },
             login: Login::default(),
             database: 0,
             protocol: Protocol::default(),
@@ -104,9 +130,11 @@ impl Endpoint {
             settings: UrlOptions::default(),
             fallback: false,
             rdma_port: RdmaPort::Same,
+            direct_prefix: None,
             sentinels: None,
             other_seeds: None,
             tcp_port: None,
+            tls: None,
         }
     }
 
@@ -116,7 +144,7 @@ impl Endpoint {
         self.transport
     }
 
-    /// Host name or address, without brackets. A link-local address has its interface: `fe80::1%eth0`.
+    /// Host name or address, without brackets. A link-local address has its interface: `fe80::1%eth0`. Of a Unix socket, the path.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
@@ -138,6 +166,18 @@ impl Endpoint {
     #[must_use]
     pub fn password(&self) -> Option<&str> {
         self.login.password.as_deref()
+    }
+
+    /// The file that holds the password of the login, if one is set.
+    #[must_use]
+    pub fn password_file(&self) -> Option<&Path> {
+        self.login.password_file.as_deref()
+    }
+
+    /// True if connections log in: with a [password](Self::password), or with that of a [file](Self::password_file).
+    #[must_use]
+    pub fn has_login(&self) -> bool {
+        self.login.is_some()
     }
 
     /// Database number.
@@ -162,6 +202,12 @@ impl Endpoint {
     #[must_use]
     pub fn rx_size(&self) -> Option<u32> {
         self.settings.rx_size
+    }
+
+    /// Send buffer in bytes, if set.
+    #[must_use]
+    pub fn send_buffer(&self) -> Option<u32> {
+        self.settings.send_buffer
     }
 
     /// RDMA device, if set.
@@ -200,10 +246,22 @@ impl Endpoint {
         self.sentinels.as_deref()
     }
 
+    /// The settings of TLS; `None` if connections are not encrypted.
+    #[must_use]
+    pub fn tls(&self) -> Option<&ClientTls> {
+        self.tls.as_deref()
+    }
+
     /// How the RDMA port of a node follows from its announced port.
     #[must_use]
     pub fn rdma_port(&self) -> RdmaPort {
         self.rdma_port
+    }
+
+    /// The prefix of the commands of direct transfers.
+    #[must_use]
+    pub fn direct_prefix(&self) -> &str {
+        self.direct_prefix.as_deref().unwrap_or("BLOB")
     }
 
     /// Sets the user and password for the login. The default user is named `default`, and an empty name stands for it too, as in a URL.
@@ -218,6 +276,29 @@ impl Endpoint {
     #[must_use]
     pub fn with_password(self, password: impl Into<String>) -> Self {
         self.with_login("", password)
+    }
+
+    /// Sets the user, and the file that holds its password, for passwords that change. Replaces an earlier login. An empty name stands for the
+    /// default user.
+    ///
+    /// The client reads the file for every connection that it makes, so a new password needs no new client: write it to the file before
+    /// the server refuses the old one. If the server refuses a password and the file has another one by then, the client tries that at once.
+    /// Connections that are logged in stay.
+    ///
+    /// Shape of the file: the password alone, 1 to 4096 bytes of UTF-8 in one line, whose end is not part of it. Connecting fails with
+    /// [`ConnectCause::Password`](crate::ConnectCause::Password) if the file cannot be read or holds something else. Its permissions are
+    /// not checked. A relative path is below the working directory.
+    #[must_use]
+    pub fn with_password_file(mut self, user: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        self.login = Login::with_file(user.into(), path.into());
+        self
+    }
+
+    /// Takes the login of another endpoint: its user, and its password or the file that holds it.
+    #[must_use]
+    pub fn with_login_of(mut self, other: &Self) -> Self {
+        self.login.clone_from(&other.login);
+        self
     }
 
     /// Selects a database after the login. Default 0.
@@ -249,6 +330,15 @@ impl Endpoint {
     #[must_use]
     pub fn with_rx_size(mut self, bytes: u32) -> Self {
         self.settings.rx_size = Some(bytes);
+        self
+    }
+
+    /// Sets the longest send buffer in bytes. Default: the transport's, 1 MiB and 64 KiB: a connection pins 64 KiB until it has more to send
+    /// at once, and then the rest. Smaller blocks writers of large values earlier; larger pins more memory. Range
+    /// [`SEND_BUFFERS`](Self::SEND_BUFFERS), 65536 to 16777216. Connecting with a value outside, or over TCP with any value, is an error.
+    #[must_use]
+    pub fn with_send_buffer(mut self, bytes: u32) -> Self {
+        self.settings.send_buffer = Some(bytes);
         self
     }
 
@@ -299,6 +389,24 @@ impl Endpoint {
         self
     }
 
+    /// Sets the prefix of the commands of [direct transfers](crate::Client::get_direct). Default `BLOB`: the commands are BLOB.GET and
+    /// BLOB.SET. Values that go over the stream go by GET and SET. An empty prefix is an error, and so is any over TCP.
+    #[must_use]
+    pub fn with_direct_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.direct_prefix = Some(prefix.into());
+        self
+    }
+
+    /// Encrypts all connections with TLS: also those of the [fallback](Self::with_fallback), to each node of a
+    /// [cluster](Self::with_cluster), and to [Sentinels](Self::with_sentinels) unless they are [without](Sentinels::without_tls). Over RDMA,
+    /// the server must offer it (spec clause F-5); Valkey's own does not. Default: not encrypted. Needs cargo feature `tls`: without, connecting
+    /// fails with [`TlsError::NotBuilt`](crate::TlsError::NotBuilt).
+    #[must_use]
+    pub fn with_tls(mut self, settings: ClientTls) -> Self {
+        self.tls = Some(Box::new(settings));
+        self
+    }
+
     /// Makes it the endpoint of the primary that these Sentinels report.
     #[must_use]
     pub fn with_sentinels(mut self, sentinels: Sentinels) -> Self {
@@ -339,6 +447,7 @@ impl Endpoint {
         tcp.login.clone_from(&self.login);
         (tcp.database, tcp.protocol) = (self.database, self.protocol);
         (tcp.timeout, tcp.settings.source) = (self.timeout, self.settings.source);
+        tcp.tls.clone_from(&self.tls);
         tcp
     }
 }

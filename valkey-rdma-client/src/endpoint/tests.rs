@@ -28,10 +28,13 @@ fn good_urls_mean_what_they_say() {
         ("valkey://me:pw@h", with(Tcp, &|e| e.with_login("me", "pw"))),
         ("valkey://me:p,w@h", with(Tcp, &|e| e.with_login("me", "p,w"))),
         ("valkey://m%40e:p%3A%2F%25%C3%A9+@h", with(Tcp, &|e| e.with_login("m@e", "p:/%é+"))),
+        ("valkey://h?password_file=/run/pw", with(Tcp, &|e| e.with_password_file("", "/run/pw"))),
+        ("rdma://m%40e@h?password_file=p%20w", with(Rdma, &|e| e.with_password_file("m@e", "p w"))),
         ("rdma://h?protocol=resp2", with(Rdma, &|e| e.with_protocol(Protocol::Resp2))),
         ("rdma://h?protocol=resp3", base(Rdma)),
         ("rdma://h/?rx_size=65536&poll=event", with(Rdma, &|e| e.with_rx_size(65536))),
         ("rdma://h?rx_size=16777216", with(Rdma, &|e| e.with_rx_size(16_777_216))),
+        ("rdma://h?send_buffer=131072", with(Rdma, &|e| e.with_send_buffer(131_072))),
         ("emulated://h?device=rxe0", with(Emulated, &|e| e.with_device("rxe0"))),
         ("rdma://h?poll=busy", with(Rdma, &|e| e.with_polling(Polling::Busy))),
         ("emulated://h?poll=adaptive", with(Emulated, &|e| e.with_polling(Polling::Adaptive))),
@@ -78,8 +81,16 @@ fn bad_urls_are_refused_with_what_is_allowed() {
         ("", "not a URL"),
         ("localhost:6379", "not a URL"),
         ("http://h", "unknown URL scheme \"http\": use rdma, emulated, valkey or redis"),
-        ("rediss://h", "TLS is not supported"),
-        ("unix:///run/valkey.sock", "Unix sockets are not supported"),
+        ("rediss://h#insecure", "verify=none"),
+        ("redis://h?ssl=true", "for TLS use its scheme: valkeys://"),
+        ("valkey://h?ca=/x", "makes sense with TLS only"),
+        ("rdma://h?verify=none", "makes sense with TLS only"),
+        ("valkeys://h?cert=/x", "cert=FILE needs key=FILE"),
+        ("valkeys://h?verify=maybe", "full, ca or none"),
+        ("valkeys://h?ca=", "the path of a file in PEM"),
+        ("valkeys://h?key=%ff&cert=x", "%25"),
+        ("valkey+sentinel://h/m?sentinel_tls=no", "only with a scheme of TLS"),
+        ("valkeys+sentinel://h/m?sentinel_tls=yes", "use no, and only"),
         ("://h", "unknown URL scheme \"\""),
         ("valkey-cluster://h", "with +cluster behind it: valkey+cluster://"),
         ("valkey://a:1,b:2", "several hosts: those of a cluster need +cluster"),
@@ -97,6 +108,11 @@ fn bad_urls_are_refused_with_what_is_allowed() {
         ("rdma://h/-1", "bad database"),
         ("rdma://h/4294967296", "bad database"),
         ("rdma://me@h", "no password"),
+        ("rdma://me@h?password_file=", "use the path of a file that holds the password"),
+        ("rdma://me:pw@h?password_file=/run/pw", "a password and a file with a password"),
+        ("valkey+sentinel://h/m?sentinel_password=x&sentinel_password_file=y", "a password and a file with"),
+        ("valkey+sentinel://h/m?sentinel_user=x", "no password"),
+        ("valkey://h?sentinel_password_file=y", "unknown URL option"),
         ("rdma://me:p%zz@h", "%25"),
         ("rdma://me:p%4@h", "%25"),
         ("rdma://me:%ff@h", "%25"),
@@ -120,6 +136,10 @@ fn bad_urls_are_refused_with_what_is_allowed() {
             "bad value \"0\" for option rx_size: use a number of bytes from 65536 to 16777216",
         ),
         ("rdma://h?rx_size=65535", "from 65536 to 16777216"),
+        (
+            "rdma://h?send_buffer=65535",
+            "bad value \"65535\" for option send_buffer: use a number of bytes from 65536 to 16777216",
+        ),
         ("rdma://h?rx_size=16777217", "from 65536 to 16777216"),
         ("rdma://h?rx_size=1073741824", "from 65536 to 16777216"),
         ("rdma://h?rx_size=1M", "number of bytes"),
@@ -132,6 +152,7 @@ fn bad_urls_are_refused_with_what_is_allowed() {
         ("rdma://h?fallback=rdma", "use tcp"),
         ("rdma://h?source=eth0", "bad value \"eth0\" for option source: use an IP address"),
         ("valkey://h?rx_size=65536", "rx_size makes no sense over TCP"),
+        ("valkey://h?send_buffer=65536", "send_buffer makes no sense over TCP"),
         ("rdma://h?gid=first", "use the index of a GID"),
         ("rdma://h?source=localhost", "use an IP address of this machine"),
         ("valkey://h?gid=1", "option gid makes sense with rdma:// only"),
@@ -168,8 +189,9 @@ fn the_table_in_the_documentation_has_every_option() {
     let ordinary: Vec<&str> = names.filter(|name| !name.starts_with("sentinel_")).collect();
     assert_eq!(documented, ordinary);
     let text = parse("rdma://h?colour=blue").expect_err("no option").to_string();
-    let all = "use protocol, timeout, rx_size, device, gid, source, poll, fallback or rdma_port; \
-               with Sentinels also sentinel_user and sentinel_password";
+    let all = "use protocol, timeout, password_file, rx_size, send_buffer, device, gid, source, poll, fallback, rdma_port or \
+               direct_prefix; with TLS also ca, cert, key, server_name, verify, ciphers and ciphersuites; \
+               with Sentinels also sentinel_tls, sentinel_user, sentinel_password and sentinel_password_file";
     assert!(text.ends_with(all), "{text}");
 }
 

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use url::{Host, Url};
 use valkey_rdma_transport::address;
+use valkey_rdma_transport::tls::ClientTls;
 
 use super::{Endpoint, EndpointError, Login, Sentinels, Transport};
 
@@ -20,20 +21,40 @@ impl FromStr for Endpoint {
             return Err(EndpointError::NotAUrl);
         };
         let (scheme, servers) = Servers::named_by(scheme);
-        let transport = match scheme.to_ascii_lowercase().as_str() {
-            "rdma" => Transport::Rdma,
-            "emulated" => Transport::Emulated,
-            "valkey" | "redis" => Transport::Tcp,
+        let (transport, tls) = match scheme.to_ascii_lowercase().as_str() {
+            "rdma" => (Transport::Rdma, None),
+            "rdmas" => (Transport::Rdma, Some(ClientTls::default())),
+            "emulated" => (Transport::Emulated, None),
+            "emulateds" => (Transport::Emulated, Some(ClientTls::default())),
+            "valkey" | "redis" => (Transport::Tcp, None),
+            "valkeys" | "rediss" => (Transport::Tcp, Some(ClientTls::default())),
+            "unix" | "redis+unix" | "valkey+unix" => (Transport::Unix, None),
+            "unixs" => return Err(EndpointError::NotOnUnix { what: "TLS" }),
             _ => return Err(EndpointError::UnknownScheme { scheme: scheme.to_owned() }),
         };
+        if rest.ends_with("#insecure") {
+            return Err(EndpointError::Insecure);
+        }
         if rest.contains('#') {
             return Err(EndpointError::Fragment);
         }
         check_separators(rest)?;
+        let start = |host: String, port| {
+            let mut endpoint = Endpoint::new(transport, host, port);
+            endpoint.tls = tls.map(Box::new);
+            endpoint
+        };
         match servers {
-            Servers::One => parse_one(transport, rest),
-            Servers::BehindSentinels => parse_behind_sentinels(transport, rest),
-            Servers::OfCluster => parse_cluster(transport, rest),
+            Servers::BehindSentinels if transport == Transport::Unix => {
+                Err(EndpointError::NotOnUnix { what: "Sentinel" })
+            }
+            Servers::OfCluster if transport == Transport::Unix => {
+                Err(EndpointError::NotOnUnix { what: "a cluster" })
+            }
+            Servers::One if transport == Transport::Unix => parse_socket(start, rest),
+            Servers::One => parse_one(start, rest),
+            Servers::BehindSentinels => parse_behind_sentinels(start, rest),
+            Servers::OfCluster => parse_cluster(start, rest),
         }
     }
 }
@@ -58,22 +79,39 @@ impl Servers {
     }
 }
 
-/// The endpoint of one server. `rest` is what follows `://`.
-fn parse_one(transport: Transport, rest: &str) -> Result<Endpoint, EndpointError> {
+/// The endpoint of one server. `start` makes it, by the scheme; `rest` is what follows `://`.
+fn parse_one(start: impl FnOnce(String, u16) -> Endpoint, rest: &str) -> Result<Endpoint, EndpointError> {
     let (login, hosts, _) = parts(rest);
     if hosts.contains(',') {
         return Err(EndpointError::SeveralHosts);
     }
     let (rest, zone) = without_zone(rest);
     let url = syntax(&rest)?;
-    let mut endpoint = Endpoint::new(transport, host(&url, &zone)?, port(&url, Endpoint::DEFAULT_PORT)?);
+    let mut endpoint = start(host(&url, &zone)?, port(&url, Endpoint::DEFAULT_PORT)?);
     endpoint.read_settings(login, &url)?;
     endpoint.check()?;
     Ok(endpoint)
 }
 
+/// The endpoint of a server at a Unix socket. Its path is where that of other URLs has the database.
+fn parse_socket(start: impl FnOnce(String, u16) -> Endpoint, rest: &str) -> Result<Endpoint, EndpointError> {
+    let (login, hosts, tail) = parts(rest);
+    let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
+    if !hosts.is_empty() {
+        return Err(EndpointError::BadSocketPath);
+    }
+    let mut endpoint = start(percent_decode(path)?, Endpoint::DEFAULT_PORT);
+    let at = if login.is_empty() { "" } else { "@" };
+    endpoint.read_settings(login, &syntax(&format!("{login}{at}socket?{query}"))?)?;
+    endpoint.check()?;
+    Ok(endpoint)
+}
+
 /// The endpoint of the primary of a service, whose address Sentinels report.
-fn parse_behind_sentinels(transport: Transport, rest: &str) -> Result<Endpoint, EndpointError> {
+fn parse_behind_sentinels(
+    start: impl FnOnce(String, u16) -> Endpoint,
+    rest: &str,
+) -> Result<Endpoint, EndpointError> {
     let (login, hosts, tail) = parts(rest);
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
     let path = path.strip_prefix('/').unwrap_or(path);
@@ -83,7 +121,7 @@ fn parse_behind_sentinels(transport: Transport, rest: &str) -> Result<Endpoint, 
         return Err(EndpointError::MissingService);
     }
     let sentinels = Sentinels::new(service, addresses(hosts, Sentinels::DEFAULT_PORT)?);
-    let mut endpoint = Endpoint::new(transport, "", Endpoint::DEFAULT_PORT).with_sentinels(sentinels);
+    let mut endpoint = start(String::new(), Endpoint::DEFAULT_PORT).with_sentinels(sentinels);
     let at = if login.is_empty() { "" } else { "@" };
     // The login, database and options stand as in the URL of one server.
     endpoint.read_settings(login, &syntax(&format!("{login}{at}primary/{database}?{query}"))?)?;
@@ -95,11 +133,11 @@ fn parse_behind_sentinels(transport: Transport, rest: &str) -> Result<Endpoint, 
 }
 
 /// The endpoint of a cluster, of which the URL names some nodes.
-fn parse_cluster(transport: Transport, rest: &str) -> Result<Endpoint, EndpointError> {
+fn parse_cluster(start: impl FnOnce(String, u16) -> Endpoint, rest: &str) -> Result<Endpoint, EndpointError> {
     let (login, hosts, tail) = parts(rest);
     let mut nodes = addresses(hosts, Endpoint::DEFAULT_PORT)?.into_iter();
     let (host, port) = nodes.next().ok_or(EndpointError::MissingHost)?;
-    let mut endpoint = Endpoint::new(transport, host, port).with_cluster(nodes);
+    let mut endpoint = start(host, port).with_cluster(nodes);
     let at = if login.is_empty() { "" } else { "@" };
     endpoint.read_settings(login, &syntax(&format!("{login}{at}node{tail}"))?)?;
     endpoint.check()?;
@@ -150,7 +188,8 @@ impl Endpoint {
     fn read_settings(&mut self, login: &str, url: &Url) -> Result<(), EndpointError> {
         self.login = match (url.username(), login.contains(':')) {
             ("", false) => Login::default(),
-            (_, false) => return Err(EndpointError::UserWithoutPassword),
+            // Its password may be in a file, which an option names.
+            (user, false) => Login { user: Some(percent_decode(user)?), ..Login::default() },
             (user, true) => Login::new(percent_decode(user)?, percent_decode(url.password().unwrap_or(""))?),
         };
         self.database = match url.path() {
@@ -174,6 +213,7 @@ impl Endpoint {
             self.set_option(&name, &value)?;
             seen.push(name);
         }
+        self.login = std::mem::take(&mut self.login).settled()?;
         Ok(())
     }
 
@@ -189,17 +229,18 @@ impl Endpoint {
     /// ```
     #[must_use]
     pub fn to_url(&self) -> String {
+        let user = percent_encode(self.user().unwrap_or(""));
         let login = match self.password() {
-            Some(password) => {
-                format!("{}:{}@", percent_encode(self.user().unwrap_or("")), percent_encode(password))
-            }
-            None => String::new(),
+            Some(password) => format!("{user}:{}@", percent_encode(password)),
+            None if user.is_empty() => user,
+            None => format!("{user}@"),
         };
         let place = match &self.sentinels {
             Some(sentinels) => {
                 let addresses = authorities_in_url(&sentinels.addresses);
                 format!("{}/{}", addresses.join(","), percent_encode(sentinels.service()))
             }
+            None if self.transport == Transport::Unix => encode_value(&self.host),
             None => {
                 let mut nodes = vec![authority_in_url(&self.host, self.port)];
                 nodes.extend(self.other_seeds.iter().flat_map(|others| authorities_in_url(others)));
@@ -207,7 +248,7 @@ impl Endpoint {
             }
         };
         let mut url = format!("{}://{login}{place}", self.scheme());
-        if self.database != 0 {
+        if self.database != 0 && self.transport != Transport::Unix {
             url.push_str(&format!("/{}", self.database));
         }
         let mut separator = '?';
@@ -223,34 +264,38 @@ impl Endpoint {
             Transport::Rdma => "rdma",
             Transport::Emulated => "emulated",
             Transport::Tcp => "valkey",
+            Transport::Unix => "unix",
         };
+        let encrypted = if self.tls.is_some() { "s" } else { "" };
         let servers = match (&self.sentinels, &self.other_seeds) {
             (Some(_), _) => "+sentinel",
             (None, Some(_)) => "+cluster",
             (None, None) => "",
         };
-        format!("{transport}{servers}")
+        format!("{transport}{encrypted}{servers}")
     }
 }
 
-/// As a URL without options, and with the password replaced by `***`. [`Endpoint::to_url`] has everything.
+/// As a URL without options, and with `***` for a password, also for one that is in a file. [`Endpoint::to_url`] has everything.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://", self.scheme())?;
-        if self.password().is_some() {
+        if self.has_login() {
             write!(f, "{}:***@", self.user().unwrap_or(""))?;
         }
         match &self.sentinels {
             Some(sentinels) => write!(f, "{sentinels}/{}", sentinels.service())?,
+            None if self.transport == Transport::Unix => f.write_str(&encode_value(&self.host))?,
             None => write!(f, "{}", self.authority())?,
         }
         for (host, port) in self.other_seeds.iter().flatten() {
             write!(f, ",{}", authority(host, *port))?;
         }
-        if self.database != 0 {
-            write!(f, "/{}", self.database)?;
+        match (self.database, self.transport) {
+            (0, _) => Ok(()),
+            (database, Transport::Unix) => write!(f, "?db={database}"),
+            (database, _) => write!(f, "/{database}"),
         }
-        Ok(())
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) fn advice_on_login(error: &ServerError) -> &'static str {
         _ if error.to_string().to_ascii_lowercase().contains("unsupported command") => {
             "a proxy that does not know it: use protocol=resp2"
         }
+        // The words of this project's servers.
+        _ if error.requires_tls() => "add ca=FILE if its issuer is none of this system's",
         _ if error.message.starts_with("Client names") => "give Config::name a name without blanks",
         _ if error.message.contains("SELECT is not allowed in cluster mode") => {
             "a cluster has one database: leave the number out of the URL"

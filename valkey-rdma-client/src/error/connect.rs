@@ -6,17 +6,21 @@ use std::{fmt, io};
 
 use valkey_rdma_resp::{RespError, ServerError, ServerErrorKind};
 use valkey_rdma_transport::address::AddressError;
+use valkey_rdma_transport::tls::TlsError;
 use valkey_rdma_transport::{TransportError, is_out_of_descriptors};
 
 use super::advice::advice_on_login;
-use super::{Chain, LostCause};
+use super::{Chain, LostCause, PasswordError};
 use crate::endpoint::Transport;
 
 /// A failed connect: the peer, the transport and the cause.
 #[derive(Clone, Debug)]
 pub struct ConnectError {
     pub(crate) peer: Arc<str>,
-    pub(crate) transport: Transport,
+    /// `None`: a Unix socket.
+    pub(crate) transport: Option<Transport>,
+    /// True if the endpoint asks for TLS.
+    pub(crate) tls: bool,
     pub(crate) cause: ConnectCause,
 }
 
@@ -30,7 +34,12 @@ impl ConnectError {
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot connect to {} over {}", self.peer, self.transport)?;
+        write!(f, "cannot connect to {} over ", self.peer)?;
+        match self.transport {
+            Some(transport) => transport.fmt(f)?,
+            None => f.write_str("unix")?,
+        }
+        f.write_str(if self.tls { " with TLS" } else { "" })?;
         match &self.cause {
             cause if f.alternate() => write!(f, ": {cause}"),
             // What comes from below is the source.
@@ -38,6 +47,7 @@ impl fmt::Display for ConnectError {
             ConnectCause::Io(error) if error.kind() != io::ErrorKind::ConnectionRefused => {
                 write!(f, "; {}", io_hint(error))
             }
+            ConnectCause::Socket(error) => write!(f, "; {}", socket_hint(error)),
             ConnectCause::Device(error) => write!(f, ": {error}{}", device_hint(error)),
             ConnectCause::Lost(cause) => match &**cause {
                 LostCause::Io(_) | LostCause::Protocol(_) => {
@@ -47,19 +57,29 @@ impl fmt::Display for ConnectError {
             },
             cause => write!(f, ": {cause}"),
         }?;
-        match self.cause {
-            ConnectCause::Deadline { connected: false, .. } if self.transport == Transport::Emulated => {
-                f.write_str("; only this project's servers answer emulated://")
+        f.write_str(match &self.cause {
+            ConnectCause::Deadline { connected: false, .. }
+                if self.transport == Some(Transport::Emulated) =>
+            {
+                "; only this project's servers answer emulated://"
             }
-            _ => Ok(()),
-        }
+            ConnectCause::Lost(cause) if self.tls && has_just_ended(cause) => {
+                " Does it accept this client's certificate?"
+            }
+            ConnectCause::Lost(cause) if !self.tls && self.transport == Some(Transport::Tcp) => {
+                tls_port_hint(cause)
+            }
+            _ => "",
+        })
     }
 }
 
 impl std::error::Error for ConnectError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.cause {
-            ConnectCause::Resolve(error) | ConnectCause::Io(error) => Some(&**error),
+            ConnectCause::Resolve(error) | ConnectCause::Io(error) | ConnectCause::Socket(error) => {
+                Some(&**error)
+            }
             // Its own text is ours too: it says what to do.
             ConnectCause::Device(error) => error.source(),
             ConnectCause::Lost(cause) => match &**cause {
@@ -84,6 +104,8 @@ pub enum ConnectCause {
     NoAddress,
     /// TCP failed to connect.
     Io(Arc<io::Error>),
+    /// The Unix socket could not be connected to.
+    Socket(Arc<io::Error>),
     /// The RDMA or emulated device failed to connect.
     Device(Arc<TransportError>),
     /// Connect, login and setup together exceeded the endpoint's timeout.
@@ -95,6 +117,8 @@ pub enum ConnectCause {
     },
     /// The server answered the login or setup with an error.
     Rejected(ServerError),
+    /// There is no password to log in with: its file cannot be read, or the program's provider failed. Nothing was sent.
+    Password(Arc<PasswordError>),
     /// The connection ended during login and setup.
     Lost(Arc<LostCause>),
     /// The client runs on a stream supplied by the program and needs another connection.
@@ -106,6 +130,15 @@ pub enum ConnectCause {
         /// Why the last one did not answer.
         last: Arc<str>,
     },
+    /// There is no TLS connection, and nothing of the program's was sent.
+    Tls(Arc<TlsError>),
+    /// The peer did not complete the TLS handshake in time.
+    SilentInTls {
+        /// The endpoint's timeout.
+        limit: Duration,
+    },
+    /// The server offers no TLS over RDMA, and the endpoint asks for it. Nothing was sent.
+    NoTlsOverRdma,
     /// The Sentinels that answer know no primary of the service.
     UnknownService {
         /// The name of the service.
@@ -144,8 +177,7 @@ pub enum ConnectCause {
 impl ConnectError {
     /// True if the server does not accept the login, or requires one.
     pub(crate) fn refuses_login(&self) -> bool {
-        let kind = self.cause.rejected().map(ServerError::kind);
-        matches!(kind, Some(ServerErrorKind::NoAuth | ServerErrorKind::WrongPass))
+        self.cause.refuses_login()
     }
 }
 
@@ -159,9 +191,32 @@ impl ConnectCause {
         }
     }
 
+    /// Why a connection has ended in the login. A server reports some faults of a TLS 1.3 handshake when the client has completed it.
+    pub(crate) fn of_login(cause: LostCause) -> Self {
+        let refused = match &cause {
+            LostCause::Io(error) if !has_just_ended(&cause) => {
+                error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()).cloned()
+            }
+            _ => None,
+        };
+        match refused {
+            Some(error) => Self::Tls(Arc::new(error)),
+            None => Self::Lost(Arc::new(cause)),
+        }
+    }
+
     /// True if another try would end alike, unless somebody changes the settings.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Rejected(_) | Self::NoSentinel { .. } | Self::UnknownService { .. })
+        matches!(
+            self,
+            Self::Rejected(_) | Self::Password(_) | Self::NoSentinel { .. } | Self::UnknownService { .. }
+        )
+    }
+
+    /// True if the server does not accept the login, or requires one.
+    pub(crate) fn refuses_login(&self) -> bool {
+        let kind = self.rejected().map(ServerError::kind);
+        matches!(kind, Some(ServerErrorKind::NoAuth | ServerErrorKind::WrongPass))
     }
 
     /// True if the server does not accept the user, or does not let it do what every connection begins with.
@@ -194,6 +249,7 @@ impl fmt::Display for ConnectCause {
             Self::Io(error) => {
                 write!(f, "{}; {}", Chain(&**error), io_hint(error))
             }
+            Self::Socket(error) => write!(f, "{}; {}", Chain(&**error), socket_hint(error)),
             Self::Device(error) => write!(f, "{}{}", Chain(&**error), device_hint(error)),
             Self::Deadline { limit, connected: false } => {
                 write!(f, "no answer within {limit:?}; check host and port, or raise the timeout")
@@ -201,6 +257,16 @@ impl fmt::Display for ConnectCause {
             Self::Deadline { limit, connected: true } => write!(
                 f,
                 "the peer accepted but did not answer within {limit:?}; is it a Valkey server? else raise the timeout"
+            ),
+            Self::Password(error) => error.fmt(f),
+            Self::Tls(error) => Chain(&**error).fmt(f),
+            Self::SilentInTls { limit } => write!(
+                f,
+                "the peer did not complete the TLS handshake within {limit:?}; is this its TLS port? else raise the timeout"
+            ),
+            Self::NoTlsOverRdma => f.write_str(
+                "the server offers no TLS over RDMA, as every stock Valkey; run valkey-rdma-gateway with an rdmas: listener beside it, \
+                 or use TLS over TCP: valkeys://",
             ),
             Self::Forked { owner } => write!(
                 f,
@@ -243,6 +309,22 @@ fn io_hint(error: &Arc<io::Error>) -> &'static str {
     if is_out_of_descriptors(&**error) { MORE_FILES } else { "check host and port" }
 }
 
+fn socket_hint(error: &Arc<io::Error>) -> &'static str {
+    match error.kind() {
+        _ if is_out_of_descriptors(&**error) => MORE_FILES,
+        io::ErrorKind::NotFound => {
+            "there is no such file: does the server run, and is this its `unixsocket`?"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "this user may not use the socket: see `unixsocketperm` of the server, and the folders above"
+        }
+        io::ErrorKind::ConnectionRefused => {
+            "no server listens there: has the one that made this socket ended?"
+        }
+        _ => "does a server listen there?",
+    }
+}
+
 /// What to do about a device's error whose own text does not say it.
 fn device_hint(error: &TransportError) -> String {
     match error {
@@ -252,6 +334,26 @@ fn device_hint(error: &TransportError) -> String {
     }
 }
 
+/// Whether the peer has ended the connection, and said nothing.
+fn has_just_ended(cause: &LostCause) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    match cause {
+        LostCause::PeerClosed => true,
+        LostCause::Io(error) => {
+            matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+        }
+        _ => false,
+    }
+}
+
+/// What to do where a plain connection may have reached a TLS port that ends it without an alert.
+fn tls_port_hint(cause: &LostCause) -> &'static str {
+    if has_just_ended(cause) { " Its TLS port needs valkeys://" } else { "" }
+}
+
+/// The first byte of a TLS alert.
+const TLS_ALERT: u8 = 0x15;
+
 const HANDSHAKE_HINT: &str = "is it a Valkey server, and does it admit this address?";
 
 /// What to do about a connection that ended in the handshake.
@@ -259,6 +361,9 @@ fn handshake_hint(cause: &LostCause) -> &'static str {
     match cause {
         LostCause::OutOfStep(_) | LostCause::Protocol(RespError::Unsolicited) => {
             "is it a Valkey server, and does something between change its replies?"
+        }
+        LostCause::Protocol(RespError::UnknownType { byte: TLS_ALERT, .. }) => {
+            "it answered with TLS: use valkeys://"
         }
         _ => HANDSHAKE_HINT,
     }

@@ -1,32 +1,42 @@
-//! [`Connector`]: from an [`Endpoint`] to a [`RawConnection`]: resolve, connect, log in, under one deadline.
+//! [`Connector`]: from an [`Endpoint`] to a [`RawConnection`]: resolve, connect, log in, under one deadline. Clients and dialers have no other way.
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::device_connects::DeviceConnects;
+use super::device_steps::DeviceSteps;
 use super::raw::RawConnection;
 use super::registry::ConnectionRegistry;
 use super::tcp;
-use crate::config::Config;
+use crate::config::{Config, Credentials};
 use crate::endpoint::{Endpoint, Transport};
-use crate::error::{ConnectCause, ConnectError, LostCause};
+use crate::error::{ConnectCause, ConnectError};
 use crate::stats::{ConnectionInfo, Purpose};
-use valkey_rdma_resp::Protocol;
-use valkey_rdma_transport::{AnyStream, DeviceKind, Duplex, Stream, TransportError, address};
+use valkey_rdma_transport::tls::TlsConnector;
+use valkey_rdma_transport::{
+    AnyStream, CloseReason, DeviceKind, Duplex, FeatureSet, Stream, TransportError, address,
+};
 
+mod attempts;
 mod find_server;
+mod steps;
 
 pub(crate) use self::find_server::{Finding, Locator, Whereabouts};
+pub(crate) use self::steps::Observer;
+use self::steps::StepWatch;
+pub use self::steps::{ConnectStep, StepFound, StepReport};
 
 /// Opens connections to one server, all with the same settings.
 pub(crate) struct Connector {
@@ -34,7 +44,13 @@ pub(crate) struct Connector {
     pub(crate) config: Config,
     pub(crate) registry: Arc<ConnectionRegistry>,
     source: Source,
+    /// Receives each step that ends.
+    pub(crate) observer: Option<Observer>,
     pub(super) device_connects: DeviceConnects,
+    /// Those for direct transfers: a connection for anything else has not agreed on them.
+    pub(super) bulk_connects: DeviceConnects,
+    /// Encrypts connections, if the endpoint asks for that. It keeps the sessions that later connections continue.
+    tls: Option<TlsConnector>,
     /// Sent to when a connection was made: all that wait for the server try at once.
     pub(crate) server_is_back: watch::Sender<()>,
     /// Connectors to the addresses that a [`Locator`] has found: those in use, those with outstanding connects, and the last one.
@@ -44,6 +60,8 @@ pub(crate) struct Connector {
 /// Where streams come from.
 enum Source {
     Endpoint,
+    /// A Unix socket.
+    Socket(PathBuf),
     /// A dialer of the program.
     Dialer(Dialer),
     /// One stream made by the program; there can be no other.
@@ -58,11 +76,14 @@ type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Duplex>>> + Send>>
 impl Connector {
     pub(crate) fn new(endpoint: Endpoint, config: Config) -> Self {
         Self {
+            tls: endpoint.tls().cloned().map(TlsConnector::new),
             endpoint,
             config,
             registry: Arc::default(),
             source: Source::Endpoint,
+            observer: None,
             device_connects: DeviceConnects::default(),
+            bulk_connects: DeviceConnects::default(),
             server_is_back: watch::Sender::default(),
             by_address: Mutex::default(),
         }
@@ -70,6 +91,11 @@ impl Connector {
 
     pub(crate) fn dialing(endpoint: Endpoint, config: Config, dialer: Dialer) -> Self {
         Self { source: Source::Dialer(dialer), ..Self::new(endpoint, config) }
+    }
+
+    /// Connects to a Unix socket.
+    pub(crate) fn at_socket(path: PathBuf, endpoint: Endpoint, config: Config) -> Self {
+        Self { source: Source::Socket(path), ..Self::new(endpoint, config) }
     }
 
     /// Connects to the server that `locator` finds.
@@ -103,7 +129,7 @@ impl Connector {
 
     /// As [`connect`](Self::connect), without waking those that wait for the server.
     pub(super) async fn connect_quietly(&self, purpose: Purpose) -> Result<RawConnection, ConnectError> {
-        let mut raw = self.reach(Login::For(purpose)).await?;
+        let mut raw = self.reach(Some(purpose)).await?;
         raw.registration = Some(self.registry.register(raw.info.clone(), raw.monitor.clone(), purpose));
         debug!(info = %raw.info, "connected");
         Ok(raw)
@@ -111,69 +137,30 @@ impl Connector {
 
     /// Connects without a login, within the endpoint's timeout. Whether it is the primary, if it was located, is left to the caller too.
     pub(crate) async fn dial(&self) -> Result<RawConnection, ConnectError> {
-        self.reach(Login::LeftToCaller).await
+        self.reach(None).await
     }
 
-    /// Connects to the server, wherever it is.
-    async fn reach(&self, login: Login) -> Result<RawConnection, ConnectError> {
+    /// Connects and logs in, and leaves the rest to the caller. What has arrived since is read until no message is incomplete, because
+    /// the caller cannot read what the decoder holds.
+    pub(crate) async fn dial_logged_in(&self) -> Result<RawConnection, ConnectError> {
+        let deadline = ConnectDeadline::of(&self.endpoint);
+        let mut raw = self.reach(Some(Purpose::Shared)).await?;
+        let drained = timeout_at(deadline.at, raw.drain_pushes()).await;
+        let drained = drained.map_err(|_| deadline.passed(true));
+        match drained.and_then(|ended| ended.map_err(ConnectCause::of_login)) {
+            Ok(()) => Ok(raw),
+            Err(cause) => Err(self.failure(cause)),
+        }
+    }
+
+    /// Connects to the server, wherever it is. Without a purpose, the login is left to the caller.
+    async fn reach(&self, purpose: Option<Purpose>) -> Result<RawConnection, ConnectError> {
         match &self.source {
             Source::Located(locator) => {
-                self.connect_located(locator, login).await.map_err(|cause| self.failure(cause))
+                self.connect_located(locator, purpose).await.map_err(|cause| self.failure(cause))
             }
-            _ => self.connect_or_fall_back(login).await,
+            _ => self.connect_here(purpose).await,
         }
-    }
-
-    /// Connects to the endpoint's own address.
-    pub(super) async fn connect_or_fall_back(&self, login: Login) -> Result<RawConnection, ConnectError> {
-        let deadline = ConnectDeadline::of(&self.endpoint);
-        let transport = self.endpoint.transport();
-        let raw = match self.establish_past_proxies(transport, login, &deadline).await {
-            Err(cause) if self.may_fall_back() && worth_a_fallback(&cause) => {
-                warn!(peer = %self.endpoint.authority(), %cause, "no connection over {transport}, falling back to tcp");
-                match self.establish_past_proxies(Transport::Tcp, login, &deadline).await {
-                    Ok(mut raw) => {
-                        Arc::make_mut(&mut raw.info).fallback = Some(cause.to_string());
-                        Ok(raw)
-                    }
-                    Err(tcp) => Err(ConnectCause::Fallback { rdma: Box::new(cause), tcp: Box::new(tcp) }),
-                }
-            }
-            other => other,
-        };
-        raw.map_err(|cause| self.failure(cause))
-    }
-
-    /// As [`establish`](Self::establish). Some proxies close a connection at a command that they do not know, such as CLIENT SETINFO: a
-    /// second attempt leaves out what a login does not need. Such proxies speak RESP2 over TCP.
-    async fn establish_past_proxies(
-        &self,
-        transport: Transport,
-        login: Login,
-        deadline: &ConnectDeadline,
-    ) -> Result<RawConnection, ConnectCause> {
-        let first = self.establish(transport, login, deadline).await;
-        let Login::For(purpose) = login else { return first };
-        let may_be_proxy = transport == Transport::Tcp && self.endpoint.protocol() == Protocol::Resp2;
-        let is_closed = |cause: &LostCause| matches!(cause, LostCause::PeerClosed | LostCause::Io(_));
-        match &first {
-            Err(ConnectCause::Lost(cause)) if may_be_proxy && is_closed(cause) => {}
-            _ => return first,
-        }
-        match self.establish(transport, Login::Plain(purpose), deadline).await {
-            Ok(raw) => {
-                debug!(peer = %self.endpoint.authority(), "logged in without CLIENT SETINFO, at which it closes connections");
-                Ok(raw)
-            }
-            // It says more than a closed connection.
-            Err(refusal @ ConnectCause::Rejected(_)) => Err(refusal),
-            Err(_) => first,
-        }
-    }
-
-    /// True if the endpoint allows TCP, and says how to connect.
-    fn may_fall_back(&self) -> bool {
-        self.endpoint.fallback() && matches!(self.source, Source::Endpoint)
     }
 
     /// Logs in over a connected stream. A stream of the transport is driven as the client's own ones are.
@@ -194,19 +181,30 @@ impl Connector {
                 None => return Err(self.failure(ConnectCause::OnlyOneStream)),
             },
         };
-        self.set_up(raw, Purpose::Shared, false, &deadline).await.map_err(|cause| self.failure(cause))
+        let logged_in = async {
+            let credentials = self.credentials(&deadline).await?;
+            let raw = self.encrypt_if(raw, &deadline).await?;
+            let login =
+                Login { purpose: Purpose::Shared, credentials: credentials.as_ref(), is_plain: false };
+            self.set_up(raw, login, &deadline).await
+        };
+        logged_in.await.map_err(|cause| self.failure(cause))
     }
 
     async fn establish(
         &self,
         transport: Transport,
-        login: Login,
+        login: Option<Login<'_>>,
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
         match &self.source {
             // `connect_located` connects through connectors of their own.
             Source::Endpoint | Source::Located(_) => {}
             Source::Once => return Err(ConnectCause::OnlyOneStream),
+            Source::Socket(path) => {
+                let raw = self.dial_socket(path, transport, deadline).await?;
+                return self.log_in_if(login, raw, deadline).await;
+            }
             Source::Dialer(dial) => {
                 let stream = timeout_at(deadline.at, dial()).await.map_err(|_| deadline.passed(false))?;
                 let stream = stream.map_err(|error| ConnectCause::Io(Arc::new(error)))?;
@@ -214,33 +212,98 @@ impl Connector {
                 return self.log_in_if(login, raw, deadline).await;
             }
         }
-        let port = self.endpoint.port_on(transport);
-        let addresses = timeout_at(deadline.at, resolve(&self.endpoint, port)).await;
-        let addresses = addresses.map_err(|_| deadline.passed(false))??;
+        let addresses = match transport {
+            // It has a path.
+            Transport::Unix => Vec::new(),
+            _ => self.resolve(transport, deadline).await?,
+        };
         // The fallback needs time too.
         let halved = self.may_fall_back() && transport != Transport::Tcp;
         let deadline = if halved { &deadline.half() } else { deadline };
         let raw = match transport {
             Transport::Tcp => self.dial_tcp(&addresses, deadline).await?,
-            Transport::Rdma => self.dial_device(DeviceKind::Verbs, transport, &addresses, deadline).await?,
-            Transport::Emulated => {
-                self.dial_device(DeviceKind::Emulated, transport, &addresses, deadline).await?
+            Transport::Rdma => {
+                self.dial_device(DeviceKind::Verbs, transport, login, &addresses, deadline).await?
             }
+            Transport::Emulated => {
+                self.dial_device(DeviceKind::Emulated, transport, login, &addresses, deadline).await?
+            }
+            Transport::Unix => self.dial_socket(Path::new(self.endpoint.host()), transport, deadline).await?,
         };
         self.log_in_if(login, raw, deadline).await
     }
 
+    /// Encrypts the connection before anything else is sent, if the endpoint asks for that.
+    async fn encrypt_if(
+        &self,
+        mut raw: RawConnection,
+        deadline: &ConnectDeadline,
+    ) -> Result<RawConnection, ConnectCause> {
+        let Some(tls) = &self.tls else { return Ok(raw) };
+        let step = self.begin(ConnectStep::Encrypt, raw.info.peer, deadline);
+        let encrypting = timeout_at(deadline.at, tls.connect(self.endpoint.host(), raw.take_socket())).await;
+        let encrypted = encrypting
+            .map_err(|_| ConnectCause::SilentInTls { limit: deadline.limit })
+            .and_then(|done| done.map_err(|error| ConnectCause::Tls(Arc::new(error))));
+        raw.socket = encrypted.inspect_err(|cause| step.ended(Err(cause)))?;
+        Arc::make_mut(&mut raw.info).tls = raw.socket.tls();
+        if let Some(info) = &raw.info.tls {
+            step.ended(Ok(StepFound::Encrypted(info)));
+        }
+        Ok(raw)
+    }
+
+    /// Encrypts the connection, if the endpoint asks for that, and logs in, if the login is not left to the caller.
     async fn log_in_if(
         &self,
-        login: Login,
+        login: Option<Login<'_>>,
         raw: RawConnection,
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
-        match login {
-            Login::For(purpose) => self.set_up(raw, purpose, false, deadline).await,
-            Login::Plain(purpose) => self.set_up(raw, purpose, true, deadline).await,
-            Login::LeftToCaller => Ok(raw),
-        }
+        let raw = self.encrypt_if(raw, deadline).await?;
+        let Some(login) = login else { return Ok(raw) };
+        let step = self.begin(ConnectStep::LogIn, raw.info.peer, deadline);
+        let set_up = self.set_up(raw, login, deadline).await;
+        step.ended(set_up.as_ref().map(|raw| StepFound::Protocol(raw.info.protocol)));
+        set_up
+    }
+
+    /// A step that begins now, and that may take what is left until `deadline`.
+    pub(super) fn begin(
+        &self,
+        step: ConnectStep,
+        address: Option<SocketAddr>,
+        deadline: &ConnectDeadline,
+    ) -> StepWatch<'_> {
+        StepWatch::begin(self.observer.as_ref(), step, address, deadline.left())
+    }
+
+    async fn resolve(
+        &self,
+        transport: Transport,
+        deadline: &ConnectDeadline,
+    ) -> Result<Vec<SocketAddr>, ConnectCause> {
+        let step = self.begin(ConnectStep::Resolve, None, deadline);
+        let resolving = address::resolve(self.endpoint.host(), self.endpoint.port_on(transport));
+        let resolved = timeout_at(deadline.at, resolving).await.map_err(|_| deadline.passed(false));
+        let resolved = resolved.and_then(|found| found.map_err(ConnectCause::of_resolve));
+        step.ended(resolved.as_deref().map(StepFound::Addresses));
+        resolved
+    }
+
+    async fn dial_socket(
+        &self,
+        path: &Path,
+        transport: Transport,
+        deadline: &ConnectDeadline,
+    ) -> Result<RawConnection, ConnectCause> {
+        let step = self.begin(ConnectStep::Connect, None, deadline);
+        let connected = timeout_at(deadline.at, UnixStream::connect(path)).await;
+        let connected = connected.map_err(|_| deadline.passed(false));
+        let connected =
+            connected.and_then(|made| made.map_err(|error| ConnectCause::Socket(Arc::new(error))));
+        step.ended(connected.as_ref().map(|_| StepFound::Accepted));
+        Ok(RawConnection::new(AnyStream::Unix(connected?), self.plain_info(transport), None))
     }
 
     async fn dial_tcp(
@@ -249,11 +312,12 @@ impl Connector {
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
         let (silence, source) = (self.config.keepalive_timeout, self.endpoint.source());
-        let connect = move |address| async move {
+        let connect = move |address, _| async move {
             address::check_interface(address).map_err(ConnectCause::Address)?;
             tcp::connect(address, source, silence).await.map_err(|error| ConnectCause::Io(Arc::new(error)))
         };
-        let (stream, peer) = dial(deadline, addresses, connect).await?;
+        let first = (self.observer.as_ref(), ConnectStep::Connect);
+        let (stream, peer) = dial(first, deadline, addresses, connect).await?;
         let info = ConnectionInfo { peer: Some(peer), ..self.plain_info(Transport::Tcp) };
         Ok(RawConnection::new(AnyStream::Tcp(stream), info, None))
     }
@@ -262,27 +326,38 @@ impl Connector {
         &self,
         kind: DeviceKind,
         transport: Transport,
+        login: Option<Login<'_>>,
         addresses: &[SocketAddr],
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
-        let config = &self
-            .endpoint
-            .apply_to(self.config.transport.clone())
+        let mut config = self.endpoint.apply_to(self.config.transport.clone());
+        let mut connects = &self.device_connects;
+        if login.is_some_and(|login| login.purpose.is_small()) {
+            config = config.buffers_at_most(self.config.side_buffers);
+        }
+        if login.is_some_and(|login| login.purpose == Purpose::Bulk) {
+            config = config.wants(FeatureSet::DIRECT);
+            connects = &self.bulk_connects;
+        }
+        let config = &config
             // The endpoint's timeout applies around this; a connect that takes longer is kept for the next attempt.
             .connect_timeout(ConnectDeadline::FOREVER)
             // A little less: the error of a server that accepts and is then silent says so.
             .handshake_timeout(deadline.left().mul_f64(0.95))
             .idle_timeout(self.config.keepalive_timeout.map(|limit| limit.max(SHORTEST_SILENCE)))
-            .stall_timeout(self.config.stall_timeout);
-        let connect = move |address| async move {
-            self.device_connects.connect(kind, address, config).await.map_err(|error| match error {
+            .stall_timeout(self.config.stall_timeout)
+            .requires(if self.tls.is_some() { FeatureSet::TLS } else { FeatureSet::NONE });
+        let connect = move |address, steps| async move {
+            connects.connect(kind, address, config, steps).await.map_err(|error| match error {
                 TransportError::ConnectTimeout { .. } => deadline.passed(false),
                 // Its limit is the time that was left here.
                 TransportError::SilentInHandshake { .. } => deadline.passed(true),
+                TransportError::Lost(CloseReason::NotOffered { .. }) => ConnectCause::NoTlsOverRdma,
                 error => ConnectCause::Device(Arc::new(error)),
             })
         };
-        let (stream, peer) = dial(deadline, addresses, connect).await?;
+        let first = (self.observer.as_ref(), ConnectStep::Route);
+        let (stream, peer) = dial(first, deadline, addresses, connect).await?;
         Ok(self.over_device(stream, transport, peer))
     }
 
@@ -307,49 +382,59 @@ impl Connector {
     }
 
     pub(crate) fn failure(&self, cause: ConnectCause) -> ConnectError {
-        let (transport, name) = (self.endpoint.transport(), self.endpoint.authority());
         // Of a service no host was given: its name alone would look like one.
         let peer = match self.endpoint.sentinels() {
-            Some(_) => format!("the primary of \"{name}\""),
-            None => name,
+            Some(_) => format!("the primary of \"{}\"", self.peer()),
+            None => self.peer(),
         };
-        ConnectError { peer: peer.into(), transport, cause }
+        let transport = (!matches!(self.source, Source::Socket(_))).then(|| self.endpoint.transport());
+        ConnectError { peer: peer.into(), transport, tls: self.tls.is_some(), cause }
+    }
+
+    /// The server, as errors name it.
+    pub(crate) fn peer(&self) -> String {
+        match &self.source {
+            Source::Socket(path) => path.display().to_string(),
+            _ => self.endpoint.authority(),
+        }
     }
 }
 
-/// Whether a new connection logs in, and what for.
+/// How a connection logs in.
 #[derive(Clone, Copy)]
-pub(super) enum Login {
-    For(Purpose),
-    /// As `For`, without what only some servers know.
-    Plain(Purpose),
-    LeftToCaller,
+pub(super) struct Login<'a> {
+    pub(super) purpose: Purpose,
+    /// `None`: the server requires none.
+    pub(super) credentials: Option<&'a Credentials>,
+    /// Leaves out what only some servers know.
+    pub(super) is_plain: bool,
 }
 
-/// True if falling back to TCP makes sense: not after a resolve error or a server refusal.
-fn worth_a_fallback(cause: &ConnectCause) -> bool {
-    matches!(cause, ConnectCause::Device(_) | ConnectCause::Deadline { .. } | ConnectCause::Lost(_))
-}
-
-async fn resolve(endpoint: &Endpoint, port: u16) -> Result<Vec<SocketAddr>, ConnectCause> {
-    address::resolve(endpoint.host(), port).await.map_err(ConnectCause::of_resolve)
-}
-
-/// Tries addresses in order until one accepts, each for its [share](address::shares) of the time. The last failure is returned.
+/// Tries addresses in order until one accepts, each for its [share](address::shares) of the time. The last failure is returned. `observer`
+/// receives the steps at each address, of which `first` is the first one.
 async fn dial<S, F>(
+    (observer, first): (Option<&Observer>, ConnectStep),
     deadline: &ConnectDeadline,
     addresses: &[SocketAddr],
-    connect: impl Fn(SocketAddr) -> F,
+    connect: impl Fn(SocketAddr, Option<Arc<DeviceSteps>>) -> F,
 ) -> Result<(S, SocketAddr), ConnectCause>
 where
     F: Future<Output = Result<S, ConnectCause>>,
 {
     let mut failure = ConnectCause::NoAddress;
     for (address, share) in address::shares(addresses, deadline.at) {
-        failure = match timeout(share, connect(address)).await {
-            Ok(Ok(stream)) => return Ok((stream, address)),
-            Ok(Err(cause)) => cause,
-            Err(_) => deadline.passed(false),
+        let step = StepWatch::begin(observer, first, Some(address), share);
+        let over = (observer.is_some() && first == ConnectStep::Route).then(Arc::<DeviceSteps>::default);
+        let connected = timeout(share, connect(address, over.clone())).await;
+        let connected = connected.unwrap_or_else(|_| Err(deadline.passed(false)));
+        let outcome = connected.as_ref().map(drop);
+        match over {
+            Some(over) => step.ended_over_device(&over, outcome),
+            None => step.ended(outcome.map(|()| StepFound::Accepted)),
+        }
+        failure = match connected {
+            Ok(stream) => return Ok((stream, address)),
+            Err(cause) => cause,
         };
         debug!(%address, %failure, "address failed");
     }
@@ -377,6 +462,11 @@ impl ConnectDeadline {
     /// A deadline at half of the remaining time.
     fn half(&self) -> Self {
         Self { limit: self.limit / 2, at: Instant::now() + self.left() / 2 }
+    }
+
+    /// The endpoint's timeout.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
     }
 
     fn left(&self) -> Duration {

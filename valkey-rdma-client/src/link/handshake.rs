@@ -9,10 +9,10 @@ use tokio::time::timeout_at;
 use tracing::debug;
 use valkey_rdma_resp::{Protocol, ServerError, ServerErrorKind, UnexpectedReply, Value, without_arguments};
 
-use super::connect::{ConnectDeadline, Connector};
+use super::connect::{ConnectDeadline, Connector, Login};
 use super::raw::RawConnection;
 use crate::command::{Command, Reply};
-use crate::endpoint::Endpoint;
+use crate::config::Credentials;
 use crate::error::{ConnectCause, LostCause};
 use crate::stats::Purpose;
 
@@ -23,11 +23,10 @@ impl Connector {
     pub(super) async fn set_up(
         &self,
         mut raw: RawConnection,
-        purpose: Purpose,
-        is_plain: bool,
+        login: Login<'_>,
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
-        let (commands, steps): (Vec<_>, Vec<_>) = self.steps(purpose, is_plain).unzip();
+        let (commands, steps): (Vec<_>, Vec<_>) = self.steps(login).unzip();
         let names: Vec<_> = commands.iter().map(|command| command.kept_name().to_string()).collect();
         let mut replies = Vec::with_capacity(commands.len());
         let outcome = timeout_at(deadline.at, raw.exchange_into(&commands, &mut replies)).await;
@@ -50,7 +49,7 @@ impl Connector {
                 Err(error)
                     if step == Step::ReadReplicas
                         && error.kind() == ServerErrorKind::Busy
-                        && purpose == Purpose::Dedicated =>
+                        && matches!(login.purpose, Purpose::Call | Purpose::Dedicated) =>
                 {
                     debug!(%error, "ignored");
                     raw.is_provisional = true;
@@ -69,23 +68,26 @@ impl Connector {
                 }
             }
         }
-        match outcome {
-            Ok(Ok(())) => {
+        match (outcome, ignored) {
+            // A plain login may have only one command, which then gets the refusal of the connection.
+            (Ok(Ok(())), Some(error)) if !is_about_ping(&error) => Err(ConnectCause::Rejected(error)),
+            (Ok(Ok(())), _) => {
                 raw.expect_no_reply().map_err(|cause| ConnectCause::Lost(Arc::new(cause)))?;
                 Ok(raw)
             }
             // What it refused is then why it closes the connection.
-            Ok(Err(cause)) => {
-                Err(ignored.map_or_else(|| ConnectCause::Lost(Arc::new(cause)), ConnectCause::Rejected))
+            (Ok(Err(cause)), ignored) => {
+                Err(ignored.map_or_else(|| ConnectCause::of_login(cause), ConnectCause::Rejected))
             }
-            Err(_) => Err(deadline.passed(true)),
+            (Err(_), _) => Err(deadline.passed(true)),
         }
     }
 
     /// The handshake, in order.
-    fn steps(&self, purpose: Purpose, is_plain: bool) -> impl Iterator<Item = (Command, Step)> {
+    fn steps(&self, login: Login<'_>) -> impl Iterator<Item = (Command, Step)> {
+        let Login { purpose, credentials, is_plain } = login;
         let endpoint = &self.endpoint;
-        let login = login(endpoint);
+        let login = log_in(endpoint.protocol(), credentials);
         let login_step = match endpoint.protocol() {
             Protocol::Resp3 => Step::Hello,
             Protocol::Resp2 => Step::Required,
@@ -155,19 +157,18 @@ impl Step {
 }
 
 /// The command that logs in and chooses the protocol, if one is needed.
-fn login(endpoint: &Endpoint) -> Option<Command> {
-    let password = endpoint.password();
-    match (endpoint.protocol(), password) {
+fn log_in(protocol: Protocol, credentials: Option<&Credentials>) -> Option<Command> {
+    match (protocol, credentials) {
         (Protocol::Resp3, None) => Some(Command::from_args(["HELLO", "3"])),
-        (Protocol::Resp3, Some(password)) => {
-            let user = endpoint.user().unwrap_or("default");
-            Some(Command::from_args(["HELLO", "3", "AUTH", user, password]))
+        (Protocol::Resp3, Some(login)) => {
+            let user = login.user().unwrap_or("default");
+            Some(Command::from_args(["HELLO", "3", "AUTH", user, login.password()]))
         }
         (Protocol::Resp2, None) => None,
-        (Protocol::Resp2, Some(password)) => Some(match endpoint.user() {
+        (Protocol::Resp2, Some(login)) => Some(match login.user() {
             // Servers before 6.0 have no users.
-            None => Command::from_args(["AUTH", password]),
-            Some(user) => Command::from_args(["AUTH", user, password]),
+            None => Command::from_args(["AUTH", login.password()]),
+            Some(user) => Command::from_args(["AUTH", user, login.password()]),
         }),
     }
 }

@@ -27,7 +27,16 @@ struct Idle {
 
 struct Waiting {
     connection: RawConnection,
+    /// What it was made for, which decides how long its buffers are.
+    purpose: Purpose,
     since: Instant,
+}
+
+impl Waiting {
+    /// Whether its buffers are as long as connections of this purpose have them. Over TCP all are alike.
+    fn suits(&self, purpose: Purpose) -> bool {
+        self.purpose.is_small() == purpose.is_small() || self.connection.info.rx_window.is_none()
+    }
 }
 
 impl IdlePool {
@@ -44,19 +53,21 @@ impl IdlePool {
         lock(&self.idle).closed
     }
 
-    /// An idle connection, the most recently used first. It may have been closed by the server meanwhile.
-    pub(crate) fn take(&self) -> Option<RawConnection> {
-        lock(&self.idle).connections.pop().map(|waiting| waiting.connection)
+    /// An idle connection that suits this purpose, the most recently used first. It may have been closed by the server meanwhile.
+    pub(crate) fn take(&self, purpose: Purpose) -> Option<RawConnection> {
+        let connections = &mut lock(&self.idle).connections;
+        let last = connections.iter().rposition(|waiting| waiting.suits(purpose))?;
+        Some(connections.remove(last).connection)
     }
 
-    pub(crate) fn put(&self, connection: RawConnection) {
+    pub(crate) fn put(&self, connection: RawConnection, purpose: Purpose) {
         let mut idle = lock(&self.idle);
         if idle.closed {
             return;
         }
         connection.set_purpose(Purpose::Idle);
         let runtime = connection.runtime.clone();
-        idle.connections.push(Waiting { connection, since: Instant::now() });
+        idle.connections.push(Waiting { connection, purpose, since: Instant::now() });
         let needs_sweep = idle.connections.len() > KEPT && !std::mem::replace(&mut idle.is_swept, true);
         drop(idle);
         if needs_sweep {

@@ -202,10 +202,7 @@ impl RawConnection {
 
     /// Lets the reactor of `runtime` wait for the socket from now on, if it is one of the kernel's.
     pub(crate) fn move_to(&mut self, runtime: &Handle) -> io::Result<()> {
-        self.socket = match self.take_socket() {
-            AnyStream::Tcp(stream) => AnyStream::Tcp(tcp::move_to(stream, runtime)?),
-            other => other,
-        };
+        self.socket = self.take_socket().move_to(runtime)?;
         Ok(())
     }
 
@@ -293,6 +290,20 @@ impl RawConnection {
         }
     }
 
+    /// Drops the push messages that have arrived, and waits for the rest of the last one.
+    ///
+    /// # Errors
+    /// As [`expect_no_reply`](Self::expect_no_reply).
+    pub(crate) async fn drain_pushes(&mut self) -> Result<(), LostCause> {
+        loop {
+            self.expect_no_reply()?;
+            if self.decoder.is_empty() {
+                return Ok(());
+            }
+            poll_fn(|cx| self.poll_fill(cx)).await?;
+        }
+    }
+
     /// The error that a peer sent before it stopped reading, if any.
     pub(crate) fn read_final_error(&mut self) -> Option<ServerError> {
         let mut cx = Context::from_waker(Waker::noop());
@@ -307,10 +318,7 @@ impl RawConnection {
     /// As [`poll_fill`](Self::poll_fill), for a connection that takes no more bytes: asks the kernel, because the reactor may not know
     /// yet what has arrived.
     pub(crate) fn fill_last(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
-        match &self.socket {
-            AnyStream::Tcp(stream) => arrived_now(tcp::read_now(stream, self.decoder.room())),
-            _ => self.poll_fill(cx),
-        }
+        Poll::Ready(arrived(ready!(self.socket.poll_read_now(cx, self.decoder.room()))).map(drop))
     }
 
     /// Why the connection has ended, if this machine knows that.
@@ -327,12 +335,12 @@ impl RawConnection {
         !self.is_provisional && self.decoder.is_empty() && self.look().is_pending()
     }
 
-    /// Looks whether bytes or the end of the stream have arrived. Nothing is woken later. Bytes that TCP has received stay in the kernel.
+    /// Looks whether bytes or the end of the stream have arrived. Nothing is woken later. What a socket has received stays
+    /// in the kernel, unless it is encrypted.
     fn look(&mut self) -> Poll<Result<(), LostCause>> {
-        match &self.socket {
-            // Its reactor may not have run since.
-            AnyStream::Tcp(stream) => arrived_now(tcp::peek(stream)),
-            _ => self.poll_fill(&mut Context::from_waker(Waker::noop())),
+        match self.socket.peek() {
+            Some(peeked) => arrived_now(peeked),
+            None => self.fill_last(&mut Context::from_waker(Waker::noop())),
         }
     }
 }
@@ -360,7 +368,7 @@ impl Drop for RawConnection {
         let unwritten = self.write_buffer.unwritten_commands();
         let (bytes, replies) = self.outstanding.owed(unwritten);
         let between_replies = replies == 0 && bytes == 0 && self.decoder.is_empty();
-        if between_replies || matches!(self.socket, AnyStream::Tcp(_)) {
+        if between_replies || self.socket.is_over_tcp() {
             return;
         }
         let socket = self.take_socket();

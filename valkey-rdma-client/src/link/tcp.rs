@@ -1,16 +1,13 @@
 //! TCP sockets: how they are connected, and what they offer beyond a byte stream, such as one read into several places.
 
-use std::io::{self, IoSliceMut, Read};
-use std::mem::MaybeUninit;
+use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::runtime::Handle;
 
 use crate::config::Config;
 use crate::stats::ConnectionInfo;
@@ -78,24 +75,4 @@ pub(super) fn poll_read_vectored(
             (None, Ok(())) => {}
         }
     }
-}
-
-/// What a read would return, of one byte. Asks the kernel, whatever the reactor knows.
-pub(super) fn peek(stream: &TcpStream) -> io::Result<usize> {
-    SockRef::from(stream).peek(&mut [MaybeUninit::uninit()])
-}
-
-/// Reads once, whatever the reactor knows.
-pub(super) fn read_now(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<usize> {
-    let mut read = [0; 16 * 1024];
-    let len = (&*SockRef::from(stream)).read(&mut read)?;
-    buffer.extend_from_slice(&read[..len]);
-    Ok(len)
-}
-
-/// Lets the reactor of `runtime` wait for the socket, instead of that of the runtime it was made in.
-pub(super) fn move_to(stream: TcpStream, runtime: &Handle) -> io::Result<TcpStream> {
-    let stream = stream.into_std()?;
-    let _entered = runtime.enter();
-    TcpStream::from_std(stream)
 }

@@ -130,7 +130,7 @@ impl Server {
     async fn subscriber(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
         let connector = self.connector().clone();
         let raw = self.connect_another(Purpose::Subscriber).await?;
-        let peer: Arc<str> = connector.endpoint.authority().into();
+        let peer: Arc<str> = connector.peer().into();
         let (shared, events) = Shared::new(peer.clone(), capacity, slow);
         // The reason is always known here.
         let status = Status::new(peer, Box::new(|| None));

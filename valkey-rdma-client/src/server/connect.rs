@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use valkey_rdma_transport::Duplex;
 
 use super::{Inner, Server};
+use crate::bulk::Bulk;
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostConnection};
@@ -64,7 +65,7 @@ impl Server {
         let connector = Arc::new(connector);
         let config = &connector.config;
         let reconnects = config.reconnect.map(|_| connector.clone());
-        let peer: Arc<str> = connector.endpoint.authority().into();
+        let peer: Arc<str> = connector.peer().into();
         let mut multiplexers = Vec::with_capacity(config.connections);
         for connection in 0..config.connections {
             let raw = connector.connect(Purpose::Shared).await?;
@@ -143,7 +144,8 @@ impl Server {
         let turn = AtomicUsize::new(0);
         let (pool, runtime) = (IdlePool::default(), Runtime::here());
         let liveness = Arc::new(Liveness::default());
-        let inner = Inner { multiplexers, turn, connector, pool, events, runtime, liveness };
+        let bulk = Bulk::default();
+        let inner = Inner { multiplexers, turn, connector, pool, bulk, events, runtime, liveness };
         Self { inner: Arc::new(inner) }
     }
 }

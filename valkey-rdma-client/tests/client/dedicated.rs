@@ -81,47 +81,6 @@ async fn what_does_not_have_one_reply_is_refused_on_a_connection_of_ones_own_too
     assert_eq!(own.query::<String>(["PING"]).await.expect("its own reply"), "PONG");
 }
 
-/// Each new connection leaves memory behind in an RDMA server.
-#[tokio::test]
-async fn connections_in_regular_use_are_kept_and_others_are_closed() {
-    let server = MockServer::start().await;
-    let client = Client::connect(server.tcp_url()).await.expect("connected");
-    let count = |purpose| client.connections().iter().filter(|status| status.purpose == purpose).count();
-    let eight = async || {
-        client.command(["RPUSH", "jobs", "1", "2", "3", "4", "5", "6", "7", "8"]).await.expect("pushed");
-        let taken = join_all((0..8).map(|_| client.blocking_command(["BLPOP", "jobs", "0"]))).await;
-        assert!(taken.iter().all(Result::is_ok), "{taken:?}");
-    };
-    eight().await;
-    let connections = || server.received().iter().filter(|received| received.command.is("HELLO")).count();
-    let before = connections();
-    tokio::time::pause();
-    for _ in 0..5 {
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        assert_eq!(count(Purpose::Idle), 8);
-        eight().await;
-    }
-    assert_eq!(connections(), before);
-    tokio::time::sleep(Duration::from_secs(11)).await;
-    assert_eq!(count(Purpose::Idle), 2);
-}
-
-#[tokio::test]
-async fn a_write_on_a_connection_that_the_server_has_closed_is_not_sent() {
-    let mut server = MockServer::start().await;
-    let client = Client::connect(server.tcp_url()).await.expect("connected");
-    let mut own = client.dedicated().await.expect("connected");
-    own.command(["PING"]).await.expect("a reply");
-    server.kill().await;
-    while own.is_open() {
-        tokio::task::yield_now().await;
-    }
-    for _ in 0..2 {
-        let error = own.command(["INCR", "n"]).await.expect_err("it is closed");
-        assert_eq!(error.fate(), Fate::NotSent, "{error}");
-    }
-}
-
 #[tokio::test]
 async fn every_connection_is_seen_with_what_it_is_for() {
     let target = target().await;
@@ -131,6 +90,9 @@ async fn every_connection_is_seen_with_what_it_is_for() {
     assert_eq!(purposes(), [Purpose::Shared]);
     client.blocking_command(["BLPOP", &target.key("none"), "0.01"]).await.expect("a reply");
     assert_eq!(purposes(), [Purpose::Shared, Purpose::Idle]);
+    let watch = client.watch([target.key("none")]).await.expect("watching");
+    assert_eq!(purposes(), [Purpose::Shared, Purpose::Call]);
+    drop(watch);
     let own = client.dedicated().await.expect("connected");
     assert_eq!(purposes(), [Purpose::Shared, Purpose::Dedicated]);
     let subscriber = client.subscriber().await.expect("connected");
@@ -138,8 +100,6 @@ async fn every_connection_is_seen_with_what_it_is_for() {
 
     let status = client.connections();
     assert!(status.iter().all(|connection| connection.info.peer == own.info().peer));
-    let pinned = |at: usize| status[at].stats.map(|stats| stats.pinned_bytes);
-    assert_eq!(pinned(1), pinned(0), "on TCP there is none");
     assert!(status[1].to_string().starts_with("purpose:dedicated\nstate:connected\nconnection:"));
     drop(own);
     assert_eq!(purposes(), [Purpose::Shared, Purpose::Subscriber]);
@@ -228,52 +188,98 @@ async fn a_dropped_blocking_command_takes_nothing_later() {
     assert_eq!(left, 1);
 }
 
-#[test]
-fn a_connection_that_was_moved_needs_nothing_of_the_runtime_that_made_it() {
-    let mock = Runtime::new().expect("a runtime");
-    let server = mock.block_on(MockServer::start());
-    server.set("k", "value");
-    let first = Runtime::new().expect("a runtime");
-    let mut own = first.block_on(async {
-        Client::connect(server.tcp_url()).await.expect("connected").dedicated().await.expect("connected")
-    });
+/// Far longer than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(60);
 
-    let second = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    own.move_to(second.handle()).expect("moved");
-    drop(first);
-    let mut memory = [0; 5];
-    let mut place = Some(&mut memory[..]);
-    let fetched = second.block_on(own.get_each(&["k"], None, |_, _| place.take())).expect("read");
-    assert!(matches!(fetched[..], [Fetched::Read(5)]), "{fetched:?}");
-    assert_eq!(&memory, b"value");
+/// They bring mocks of their own: a real server beside them shows nothing.
+mod mocks_only {
+    use super::*;
 
-    // And on, although the runtime it was at has ended.
-    let third = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    drop(second);
-    own.move_to(third.handle()).expect("moved");
-    assert_eq!(third.block_on(own.command(["PING"])).expect("pong").as_str(), Some("PONG"));
-    drop(own);
-    mock.block_on(server.shutdown());
-}
+    /// Each new connection leaves memory behind in an RDMA server.
+    #[tokio::test]
+    async fn connections_in_regular_use_are_kept_and_others_are_closed() {
+        let server = MockServer::start().await;
+        let client = Client::connect(server.tcp_url()).await.expect("connected");
+        let count = |purpose| client.connections().iter().filter(|status| status.purpose == purpose).count();
+        let eight = async || {
+            client.command(["RPUSH", "jobs", "1", "2", "3", "4", "5", "6", "7", "8"]).await.expect("pushed");
+            let taken = join_all((0..8).map(|_| client.blocking_command(["BLPOP", "jobs", "0"]))).await;
+            assert!(taken.iter().all(Result::is_ok), "{taken:?}");
+        };
+        eight().await;
+        let connections = || server.received().iter().filter(|received| received.command.is("HELLO")).count();
+        let before = connections();
+        tokio::time::pause();
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert_eq!(count(Purpose::Idle), 8);
+            eight().await;
+        }
+        assert_eq!(connections(), before);
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        assert_eq!(count(Purpose::Idle), 2);
+    }
 
-#[tokio::test]
-async fn a_connection_that_the_server_closed_is_known_to_have_ended() {
-    let mock = MockServer::start().await;
-    // Its reactor never runs, but the kernel knows.
-    let asleep = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    for url in [mock.url(), mock.tcp_url()] {
-        let client = Client::connect(url).await.expect("connected");
+    #[tokio::test]
+    async fn a_write_on_a_connection_that_the_server_has_closed_is_not_sent() {
+        let mut server = MockServer::start().await;
+        let client = Client::connect(server.tcp_url()).await.expect("connected");
         let mut own = client.dedicated().await.expect("connected");
-        let id: i64 = own.query(["CLIENT", "ID"]).await.expect("a number");
-        own.move_to(asleep.handle()).expect("moved");
-        assert!(own.is_open());
-        client.command(["CLIENT", "KILL", "ID", &id.to_string()]).await.expect("killed");
+        own.command(["PING"]).await.expect("a reply");
+        server.kill().await;
         while own.is_open() {
             tokio::task::yield_now().await;
         }
+        for _ in 0..2 {
+            let error = own.command(["INCR", "n"]).await.expect_err("it is closed");
+            assert_eq!(error.fate(), Fate::NotSent, "{error}");
+        }
     }
-    asleep.shutdown_background();
-}
 
-/// Far longer than anything takes here.
-const PATIENCE: Duration = Duration::from_secs(60);
+    #[test]
+    fn a_connection_that_was_moved_needs_nothing_of_the_runtime_that_made_it() {
+        let mock = Runtime::new().expect("a runtime");
+        let server = mock.block_on(MockServer::start());
+        server.set("k", "value");
+        let first = Runtime::new().expect("a runtime");
+        let mut own = first.block_on(async {
+            Client::connect(server.tcp_url()).await.expect("connected").dedicated().await.expect("connected")
+        });
+
+        let second = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        own.move_to(second.handle()).expect("moved");
+        drop(first);
+        let mut memory = [0; 5];
+        let mut place = Some(&mut memory[..]);
+        let fetched = second.block_on(own.get_each(&["k"], None, |_, _| place.take())).expect("read");
+        assert!(matches!(fetched[..], [Fetched::Read(5)]), "{fetched:?}");
+        assert_eq!(&memory, b"value");
+
+        // And on, although the runtime it was at has ended.
+        let third = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        drop(second);
+        own.move_to(third.handle()).expect("moved");
+        assert_eq!(third.block_on(own.command(["PING"])).expect("pong").as_str(), Some("PONG"));
+        drop(own);
+        mock.block_on(server.shutdown());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_the_server_closed_is_known_to_have_ended() {
+        let mock = MockServer::start().await;
+        // Its reactor never runs, but the kernel knows.
+        let asleep = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        for url in [mock.url(), mock.tcp_url()] {
+            let client = Client::connect(url).await.expect("connected");
+            let mut own = client.dedicated().await.expect("connected");
+            let id: i64 = own.query(["CLIENT", "ID"]).await.expect("a number");
+            own.move_to(asleep.handle()).expect("moved");
+            assert!(own.is_open());
+            client.command(["CLIENT", "KILL", "ID", &id.to_string()]).await.expect("killed");
+            while own.is_open() {
+                tokio::task::yield_now().await;
+            }
+        }
+        asleep.shutdown_background();
+    }
+}

@@ -2,7 +2,6 @@
 //!
 //! The server is a real one of the test's own, on this machine over TCP: other tests would find it busy.
 
-use std::net::TcpListener;
 use std::process::{Child, Command as Process, Stdio};
 use std::time::Duration;
 
@@ -10,9 +9,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use valkey_rdma_client::cluster::ReadFrom;
 use valkey_rdma_client::{Client, Config, Error, Fate, Value};
+use valkey_rdma_testkit::ReservedPort;
 
 /// A server in a folder of its own, killed at the end: while it runs a script, it takes no other signal.
 struct Busy {
+    _reserved: ReservedPort,
     process: Child,
     url: String,
 }
@@ -28,10 +29,8 @@ impl Busy {
     async fn start(more: &[&str]) -> Self {
         let server = std::env::var_os("VALKEY_RDMA_REAL_SERVER")
             .expect("VALKEY_RDMA_REAL_SERVER names a valkey-server");
-        // A port that was free a moment ago.
-        let any = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = any.local_addr().expect("bound").port();
-        drop(any);
+        let reserved = ReservedPort::new();
+        let port = reserved.addr().port();
         let folder = std::env::temp_dir().join(format!("valkey-rdma-busy-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let port = port.to_string();
@@ -43,7 +42,7 @@ impl Busy {
             .stdout(Stdio::null())
             .spawn()
             .expect("valkey-server starts");
-        let server = Self { process, url: format!("valkey://127.0.0.1:{port}") };
+        let server = Self { _reserved: reserved, process, url: format!("valkey://127.0.0.1:{port}") };
         let end = Instant::now() + PATIENCE;
         while Client::connect(server.url.as_str()).await.is_err() {
             assert!(Instant::now() < end, "the server does not start");

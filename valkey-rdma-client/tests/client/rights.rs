@@ -1,18 +1,16 @@
 //! Users who may run little: the client needs no more than what the program asks for.
 
 use valkey_rdma_client::{Client, Config, Endpoint, Protocol};
-use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::{Mock, MockServer};
 
 /// A mock whose users may not run these commands.
-async fn refusing(commands: &[&str]) -> (Server, String) {
+async fn refusing(commands: &[&str]) -> (MockServer, String) {
     let mock = Mock::new();
     for command in commands {
         mock.on(command).error(format!("NOPERM User app has no permissions to run the '{command}' command"));
     }
-    let any = "127.0.0.1:0".parse().expect("an address");
-    let server = Server::builder(mock).rdma(DeviceKind::Emulated, any, &TransportConfig::default());
-    let server = server.start().await.expect("a free port");
-    let url = server.urls().next().expect("as built").clone();
+    let server = MockServer::start_with(mock).await.expect("free ports");
+    let url = server.url().to_owned();
     (server, url)
 }
 

@@ -2,40 +2,35 @@
 //!
 //! `VALKEY_RDMA_TEST_SERVER` names a real one, over RDMA or TCP, that answers TCP on the same host and port too, as
 //! Valkey does; tests may leave keys of their own in it. Without it, each test has a mock to itself, on the emulated
-//! device and on TCP.
+//! device and on TCP: with TLS, if the environment says so (see the README).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use valkey_rdma_client::{Client, Config, Endpoint};
-use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::MockServer;
 
 /// Where it is, over RDMA (or the emulated device) and over TCP. Dropping it stops a mock.
 pub(crate) struct Target {
     pub url: String,
     pub tcp: String,
-    mock: Option<Server>,
+    mock: Option<MockServer>,
     prefix: String,
 }
 
 pub(crate) async fn target() -> Target {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let test = std::thread::current();
+    assert!(!test.name().unwrap_or_default().contains("mocks_only::"), "the mark of this test is wrong");
     let prefix = format!("test:{}:{count}:", std::process::id());
     if let Ok(url) = std::env::var("VALKEY_RDMA_TEST_SERVER") {
         let endpoint: Endpoint = url.parse().expect("VALKEY_RDMA_TEST_SERVER is a URL");
-        let tcp = format!("valkey://{}:{}", endpoint.host(), endpoint.port());
+        let scheme = if endpoint.tls().is_some() { "valkeys" } else { "valkey" };
+        let tcp = format!("{scheme}://{}:{}", endpoint.host(), endpoint.port());
         return Target { url, tcp, mock: None, prefix };
     }
-    let any = "127.0.0.1:0".parse().expect("an address");
-    let server = Server::builder(Mock::new())
-        .rdma(DeviceKind::Emulated, any, &TransportConfig::default())
-        .tcp(any)
-        .start()
-        .await
-        .expect("free ports");
-    let urls: Vec<_> = server.urls().collect();
-    let find = |scheme: &str| urls.iter().find(|url| url.starts_with(scheme)).expect("as built").clone();
-    Target { url: find("emulated"), tcp: find("valkey"), mock: Some(server), prefix }
+    let mock = MockServer::start().await;
+    Target { url: mock.url().to_owned(), tcp: mock.tcp_url().to_owned(), mock: Some(mock), prefix }
 }
 
 impl Target {

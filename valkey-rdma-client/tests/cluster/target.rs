@@ -19,6 +19,8 @@ pub(crate) struct Target {
 pub(crate) async fn target() -> Target {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let test = std::thread::current();
+    assert!(!test.name().unwrap_or_default().contains("mocks_only::"), "the mark of this test is wrong");
     let prefix = format!("test:{}:{count}:", std::process::id());
     match std::env::var("VALKEY_RDMA_TEST_CLUSTER") {
         Ok(urls) => Target { urls: urls.split(',').map(str::to_owned).collect(), _mocks: None, prefix },

@@ -6,12 +6,13 @@ mod scripted;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use scripted::{Pair, Script, Sentinel};
+use scripted::{Pair, Script, Sentinel, scheme};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
 use valkey_rdma_client::{Client, Config, ConnectCause, ConnectError, Error};
 use valkey_rdma_server::Reply;
+use valkey_rdma_testkit::ReservedPort;
 
 fn cause(error: &Error) -> &ConnectCause {
     match error {
@@ -23,7 +24,7 @@ fn cause(error: &Error) -> &ConnectCause {
 /// A URL of these Sentinels.
 fn url(sentinels: &[&Sentinel]) -> String {
     let addresses: Vec<String> = sentinels.iter().map(|sentinel| sentinel.address.clone()).collect();
-    format!("emulated+sentinel://{}/mymaster?timeout=10s", addresses.join(","))
+    format!("{}://{}/mymaster?timeout=10s", scheme(), addresses.join(","))
 }
 
 async fn connect(url: &str) -> Result<Client, Error> {
@@ -45,16 +46,16 @@ async fn the_primary_is_found_though_sentinels_are_dead_silent_or_wrong() {
     let wrong = pair.sentinel(1).await;
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let silent = silent.local_addr().expect("bound");
-    let dead = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("bound");
+    let dead = ReservedPort::new();
 
     let addresses = [
-        dead.to_string(),
+        dead.addr().to_string(),
         silent.to_string(),
         wrong.address.clone(),
         good.address.clone(),
         also_good.address.clone(),
     ];
-    let url = format!("emulated+sentinel://{}/mymaster", addresses.join(","));
+    let url = format!("{}://{}/mymaster", scheme(), addresses.join(","));
     let client = connect(&url).await.expect("connected");
     assert!(reaches(&client, &pair, 0).await);
 }
@@ -63,7 +64,7 @@ async fn the_primary_is_found_though_sentinels_are_dead_silent_or_wrong() {
 async fn a_server_that_is_not_the_primary_is_refused() {
     let pair = Pair::start().await;
     let wrong = pair.sentinel(1).await;
-    let url = format!("emulated+sentinel://{}/mymaster?timeout=1s", wrong.address);
+    let url = format!("{}://{}/mymaster?timeout=1s", scheme(), wrong.address);
     let error = connect(&url).await.expect_err("a replica");
     assert!(matches!(cause(&error), ConnectCause::NotPrimary { .. }), "{error}");
     assert!(error.to_string().contains("whose role is replica"), "{error}");
@@ -97,7 +98,7 @@ async fn a_user_who_may_not_ask_for_the_role_connects_to_the_primary() {
 async fn a_server_that_is_not_the_primary_is_refused_in_resp2_too() {
     let pair = Pair::start().await;
     let wrong = pair.sentinel(1).await;
-    let url = format!("emulated+sentinel://{}/mymaster?timeout=1s&protocol=resp2", wrong.address);
+    let url = format!("{}://{}/mymaster?timeout=1s&protocol=resp2", scheme(), wrong.address);
     let error = connect(&url).await.expect_err("a replica");
     assert!(error.to_string().contains("whose role is slave"), "{error}");
     // Another error than that of a missing right says nothing about the role.
@@ -277,9 +278,9 @@ async fn what_is_wrong_with_the_sentinels_is_reported() {
     let error = connect(&unknown).await.expect_err("no such service");
     assert!(matches!(cause(&error), ConnectCause::UnknownService { asked: 1, .. }), "{error}");
 
-    let not_a_sentinel = pair.cluster.tcp_url(0).expect("it has TCP").replace("valkey://", "");
-    let error =
-        connect(&format!("emulated+sentinel://{not_a_sentinel}/mymaster")).await.expect_err("a server");
+    let not_a_sentinel =
+        pair.cluster.tcp_url(0).expect("it has TCP").rsplit('/').next().expect("an address").to_owned();
+    let error = connect(&format!("{}://{not_a_sentinel}/mymaster", scheme())).await.expect_err("a server");
     assert!(matches!(cause(&error), ConnectCause::NoSentinel { asked: 1, .. }), "{error}");
     assert!(error.to_string().contains("is it a Sentinel?"), "{error}");
 
@@ -290,6 +291,12 @@ async fn what_is_wrong_with_the_sentinels_is_reported() {
     let guarded = Sentinel::start(Script::Guarded).await;
     let error = connect(&url(&[&guarded])).await.expect_err("a login is needed");
     assert!(error.to_string().contains("sentinel_password="), "{error}");
+    let file = std::env::temp_dir().join(format!("vrc-sentinel-{}", std::process::id()));
+    std::fs::write(&file, "watch\n").expect("written");
+    let error = connect(&format!("{}&sentinel_password_file={}", url(&[&guarded]), file.display())).await;
+    std::fs::remove_file(&file).expect("written above");
+    let error = error.expect_err("logged in, and the service is not known");
+    assert!(matches!(cause(&error), ConnectCause::UnknownService { .. }), "{error}");
 
     let config = Config::default();
     let here = Client::connect_with_dialer(url(&[&sentinel]), &config, || async {

@@ -8,6 +8,8 @@ use tokio::time::{Instant, sleep, timeout};
 use valkey_rdma_client::pubsub::{Event, Subscription};
 use valkey_rdma_client::{Client, Config};
 
+use crate::scripted::certificates;
+
 /// A process in a folder of its own, killed at the end.
 struct Running(Child, PathBuf);
 
@@ -32,6 +34,21 @@ fn start(server: &Path, name: &str, args: &[&str], config: Option<&str>) -> Runn
     Running(command.spawn().expect("valkey-server starts"), folder)
 }
 
+/// The settings of a port, as names and values: of TLS, if the environment asks for that as for mocks.
+fn listening(port: &str) -> Vec<(&'static str, String)> {
+    let Some(folder) = certificates() else { return vec![("port", port.to_owned())] };
+    let file = |name: &str| folder.join(name).to_str().expect("UTF-8").to_owned();
+    vec![
+        ("port", "0".to_owned()),
+        ("tls-port", port.to_owned()),
+        ("tls-cert-file", file("server.crt")),
+        ("tls-key-file", file("server.key")),
+        ("tls-ca-cert-file", file("ca.crt")),
+        ("tls-auth-clients", "no".to_owned()),
+        ("tls-replication", "yes".to_owned()),
+    ]
+}
+
 /// Kills the primary, and expects the client and its subscriber to go on with the replica that the Sentinels promote.
 ///
 /// In the lab, with `VALKEY_RDMA_TEST_DEVICE=verbs` and `VALKEY_RDMA_TEST_ADDR`, the client uses RDMA.
@@ -49,7 +66,10 @@ async fn a_client_follows_real_sentinels_to_the_next_primary() {
     let module = server.with_file_name("valkey-rdma.so");
     let module = module.to_str().expect("a path");
     let node = |name: &str, port: &str, more: &[&str]| {
-        let mut args = vec!["--port", port, "--bind", &bind, "--save", "", "--protected-mode", "no"];
+        let listening = listening(port).into_iter().flat_map(|(name, value)| [format!("--{name}"), value]);
+        let listening: Vec<_> = listening.collect();
+        let mut args = vec!["--bind", &bind, "--save", "", "--protected-mode", "no"];
+        args.extend(listening.iter().map(String::as_str));
         if rdma {
             args.extend(["--loadmodule", module, "--rdma-bind", &bind, "--rdma-port", port]);
         }
@@ -60,17 +80,20 @@ async fn a_client_follows_real_sentinels_to_the_next_primary() {
     let _replica =
         node("replica", "7692", &["--replicaof", &bind, "7691", "--repl-diskless-sync-delay", "0"]);
     let config = |port: u16| {
+        let listening = listening(&port.to_string());
+        let listening: String = listening.iter().map(|(name, value)| format!("{name} {value}\n")).collect();
         format!(
-            "port {port}\nbind {bind}\nprotected-mode no\nsentinel monitor mymaster {bind} 7691 2\n\
+            "{listening}bind {bind}\nprotected-mode no\nsentinel monitor mymaster {bind} 7691 2\n\
              sentinel down-after-milliseconds mymaster 1000\nsentinel failover-timeout mymaster 5000\n"
         )
     };
     let _sentinels =
         [7694, 7695, 7696].map(|port| start(&server, &port.to_string(), &[], Some(&config(port))));
 
+    let tcp = if certificates().is_some() { "valkeys" } else { "valkey" };
     // Until the Sentinels know the replica and each other.
     let ready = async |port: u16| -> Option<()> {
-        let client = Client::connect(format!("valkey://{bind}:{port}")).await.ok()?;
+        let client = Client::connect(format!("{tcp}://{bind}:{port}")).await.ok()?;
         let state = client.command(["SENTINEL", "MASTER", "mymaster"]).await.ok()?;
         let fields =
             state.as_map()?.iter().filter_map(|(name, value)| Some((name.as_str()?, value.as_str()?)));
@@ -82,10 +105,10 @@ async fn a_client_follows_real_sentinels_to_the_next_primary() {
     for port in [7694, 7695, 7696] {
         until("the Sentinels know all", async || ready(port).await.is_some()).await;
     }
-    let scheme = if rdma { "rdma" } else { "valkey" };
+    let scheme = if rdma { "rdma" } else { tcp };
     let url = format!("{scheme}+sentinel://{bind}:7694,{bind}:7695,{bind}:7696/mymaster");
     let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-@dangerous"];
-    let admin = Client::connect(format!("valkey://{bind}:7691")).await.expect("connected");
+    let admin = Client::connect(format!("{tcp}://{bind}:7691")).await.expect("connected");
     admin.command(user).await.expect("created");
     for protocol in ["resp2", "resp3"] {
         let url = url.replace("://", "://app:pw@") + "?protocol=" + protocol;

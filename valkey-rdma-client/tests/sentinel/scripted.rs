@@ -1,12 +1,13 @@
 //! Sentinels that say what a test wants, and a primary with a replica.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use valkey_rdma_mock::{DeviceKind, MockCluster, Server, Transports};
-use valkey_rdma_server::{Command, Handler, Peer, Pusher, Reply, answer_basic};
+use valkey_rdma_mock::{DeviceKind, MockCluster, Server, ServerTls, Transports};
+use valkey_rdma_server::{Address, Command, Handler, Peer, Pusher, Reply, answer_basic};
 
 use super::PATIENCE;
 
@@ -25,7 +26,8 @@ impl Pair {
     /// The address of a node, as a Sentinel would be asked to report it: that of the emulated device.
     pub(crate) fn address(&self, node: usize) -> (String, u16) {
         let url = self.cluster.url(node);
-        let (host, port) = url.trim_start_matches("emulated://").split_once(':').expect("host and port");
+        let (host, port) =
+            url.rsplit('/').next().and_then(|address| address.split_once(':')).expect("host and port");
         (host.to_owned(), port.parse().expect("a port"))
     }
 
@@ -33,6 +35,16 @@ impl Pair {
     pub(crate) async fn sentinel(&self, node: usize) -> Sentinel {
         Sentinel::start(Script::Reports(self.address(node))).await
     }
+}
+
+/// The folder with the certificates of all mocks, if the environment asks for TLS: see `MockServer`.
+pub(crate) fn certificates() -> Option<PathBuf> {
+    std::env::var_os("VALKEY_RDMA_MOCK_TLS").map(PathBuf::from)
+}
+
+/// The scheme of a service on the emulated device.
+pub(crate) fn scheme() -> &'static str {
+    if certificates().is_some() { "emulateds+sentinel" } else { "emulated+sentinel" }
 }
 
 /// What a Sentinel answers.
@@ -72,8 +84,13 @@ impl Sentinel {
             pings: AtomicUsize::default(),
             frozen: Mutex::default(),
         });
-        let any_port = "127.0.0.1:0".parse().expect("an address");
-        let builder = Server::builder(state.clone()).tcp(any_port);
+        let any_port = Address::tcp("127.0.0.1:0".parse().expect("an address"));
+        let builder = Server::builder(state.clone()).listen(match certificates() {
+            Some(folder) => {
+                any_port.tls(ServerTls::new(folder.join("server.crt"), folder.join("server.key")))
+            }
+            None => any_port,
+        });
         let builder = match password {
             Some(password) => builder.password(password),
             None => builder,

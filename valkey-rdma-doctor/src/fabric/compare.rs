@@ -5,11 +5,12 @@ use std::pin::pin;
 use tokio::time::timeout;
 
 use super::error::{FabricError, Failure};
-use super::lane::Place;
+use super::lane::{Place, Received};
 use super::message::Message;
 use super::run::Operation;
 use super::session::Session;
 use super::size::size_text;
+use super::work::Wait;
 
 /// Bytes that depend on each bit of the seed: what an earlier comparison has left is none of them.
 fn pattern(seed: u64, size: u32) -> Vec<u8> {
@@ -77,7 +78,7 @@ pub(super) async fn receive(
     session.control.now(format!("comparing {} on queue pair {lane}", size_text(size)));
     let mut differences = Vec::new();
 
-    let (len, _) = session.await_message(lane, size).await?;
+    let Received { len, .. } = session.await_message(lane, size).await?;
     let message = session.lanes[lane].copy_of(Place::Inbox, len.min(size));
     differences.extend(difference("SEND", lane, &message, &pattern(seed, size)));
 
@@ -92,7 +93,7 @@ pub(super) async fn receive(
     }
     session.control.send(&Message::Looked).await?;
 
-    let (_, imm) = session.await_message(lane, size).await?;
+    let Received { imm, .. } = session.await_message(lane, size).await?;
     let written = session.lanes[lane].copy_of(Place::Window, size);
     differences.extend(difference("WRITE with immediate", lane, &written, &pattern(seed + 2, size)));
     if imm != Some(size) {
@@ -110,7 +111,7 @@ impl Session {
         let sent = {
             let mut sent = pin!(timeout(patience, async {
                 lane.post(operation, size, 1)?;
-                lane.sent().await
+                lane.sent(&Wait::Task).await
             }));
             tokio::select! {
                 biased;
@@ -123,7 +124,7 @@ impl Session {
             }
         };
         match sent {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(self.explain(Failure::Device(error)).await),
             Err(_) => Err(self.control.silent(patience)),
         }
@@ -135,12 +136,12 @@ impl Session {
     }
 
     /// Waits for a message of this size.
-    async fn await_message(&mut self, lane: usize, size: u32) -> Result<(u32, Option<u32>), FabricError> {
+    async fn await_message(&mut self, lane: usize, size: u32) -> Result<Received, FabricError> {
         let patience = self.control.patience_for(size.into());
-        match timeout(patience, self.lanes[lane].received()).await {
-            Ok(Ok(received)) => Ok(received),
+        match timeout(patience, self.lanes[lane].received(&Wait::Task)).await {
+            Ok(Ok(Some(received))) => Ok(received),
             Ok(Err(error)) => Err(self.explain(Failure::Device(error)).await),
-            Err(_) => Err(self.control.silent(patience)),
+            Ok(Ok(None)) | Err(_) => Err(self.control.silent(patience)),
         }
     }
 }

@@ -105,6 +105,18 @@ impl Control {
         }
     }
 
+    /// Does `work` while the peer has nothing to say: what it says is why it has failed.
+    pub(super) async fn silent_during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, FabricError> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            message = self.next() => Err(match message {
+                Ok(message) => self.unexpected(&message),
+                Err(error) => error,
+            }),
+        }
+    }
+
     /// Gives back a message that came before it was asked for.
     pub(super) fn put_back(&mut self, message: Message) {
         self.early = Some(message);

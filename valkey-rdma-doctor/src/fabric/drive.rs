@@ -5,17 +5,18 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use valkey_rdma_transport::TransportError;
 
-use super::apart::apart;
 use super::error::{FabricError, Failure};
 use super::figures::{Figures, Latencies, Latency, Rate, Side, WARM_UP};
 use super::lane::{Event, Lane};
 use super::message::Message;
+use super::quota::Quota;
 use super::run::{Operation, Run};
 use super::session::Session;
 use super::tcp;
-use super::thread::{Quota, on_thread};
+use super::work::{Wait, work};
 
 /// Messages posted with one doorbell at most, of which the last one completes. Each doorbell is a system call, and each completion
 /// is looked for; a device in software needs the processor for the messages.
@@ -24,37 +25,15 @@ const BATCH: u32 = 32;
 /// Drives a run, and has the peer say that everything has arrived.
 pub(super) async fn drive(session: &mut Session, run: Run) -> Result<Figures, FabricError> {
     let quota = Quota::endless().map_err(FabricError::Descriptors)?;
-    let (mut lanes, mut tcp) = session.take_wires();
+    let (mut lanes, mut tcp, patience) = session.take_wires(run);
     let control = &mut session.control;
-    let patience = control.patience_for(run.bytes_in_flight(lanes.len()));
-    control.now(run.to_string());
-    lanes.iter_mut().for_each(|lane| lane.set_polling(run.polling()));
     let (begun, before) = (Instant::now(), Side::now());
-    let work = async {
-        if run.is_of_one_lane(lanes.len()) {
-            let (lanes, measured) = on_thread(&quota, move |quota| {
-                let measured = measure_lane(&mut lanes[0], run, quota);
-                (lanes, measured.map_err(Failure::Device))
-            })
-            .await;
-            return (lanes, tcp, measured);
-        }
-        apart(async move {
-            let measured = measure(&mut lanes, &mut tcp, run).await;
-            (lanes, tcp, measured)
-        })
-        .await
-    };
-    let (lanes, tcp, measured) = tokio::select! {
-        biased;
-        ended = work => ended,
-        // The peer has nothing to say now: it has failed, or is gone.
-        message = control.next() => return Err(match message {
-            Ok(message) => control.unexpected(&message),
-            Err(error) => error,
-        }),
-        () = tokio::time::sleep(run.time() + patience) => return Err(control.silent(patience)),
-    };
+    let measuring = work(&quota, run.is_of_one_lane(lanes.len()), async move |wait| {
+        let measured = measure(&mut lanes, &mut tcp, run, &wait).await;
+        (lanes, tcp, measured)
+    });
+    let ended = control.silent_during(timeout(run.time() + patience, measuring)).await?;
+    let (lanes, tcp, measured) = ended.map_err(|_| control.silent(patience))?;
     let (messages, latency) = match measured {
         Ok(measured) => measured,
         Err(error) => return Err(session.explain(error).await),
@@ -88,32 +67,26 @@ fn rate(messages: u64, size: u32, elapsed: Duration) -> Rate {
 
 type Measured = (u64, Option<Latency>);
 
-/// One message after the other, or many on one queue pair.
-fn measure_lane(lane: &mut Lane, run: Run, quota: &Quota) -> Result<Measured, TransportError> {
-    if run.stream {
-        return Ok((stream_here(lane, run, quota)?, None));
-    }
-    let (messages, latencies) = ping(lane, run, quota)?;
-    Ok((messages, Some(latencies.percentiles())))
-}
-
-/// What waits for several wires at once.
-async fn measure(lanes: &mut [Lane], tcp: &mut [TcpStream], run: Run) -> Result<Measured, Failure> {
-    match (run.operation, run.stream) {
-        (Operation::Tcp, true) => Ok((tcp::send(tcp, run).await?, None)),
-        (Operation::Tcp, false) => {
-            let (messages, latencies) = tcp::ping(&mut tcp[0], run).await?;
-            Ok((messages, Some(latencies.percentiles())))
+async fn measure(
+    lanes: &mut [Lane],
+    tcp: &mut [TcpStream],
+    run: Run,
+    wait: &Wait,
+) -> Result<Measured, Failure> {
+    let (messages, latencies) = match (run.operation, run.stream) {
+        (Operation::Tcp, true) => (tcp::send(tcp, run).await?, None),
+        (Operation::Tcp, false) => tcp::ping(&mut tcp[0], run).await?,
+        (_, true) => {
+            let counts = try_join_all(lanes.iter_mut().map(|lane| stream(lane, run, wait))).await?;
+            (counts.iter().sum(), None)
         }
-        _ => {
-            let counts = try_join_all(lanes.iter_mut().map(|lane| stream(lane, run))).await?;
-            Ok((counts.iter().sum(), None))
-        }
-    }
+        (_, false) => ping(&mut lanes[0], run, wait).await?,
+    };
+    Ok((messages, latencies.map(|latencies| latencies.percentiles())))
 }
 
 /// One message after the other, each answered by the peer or acknowledged by its device.
-fn ping(lane: &mut Lane, run: Run, quota: &Quota) -> Result<(u64, Latencies), TransportError> {
+async fn ping(lane: &mut Lane, run: Run, wait: &Wait) -> Result<(u64, Option<Latencies>), TransportError> {
     let answered = matches!(run.operation, Operation::Send | Operation::WriteImm);
     let end = Instant::now() + run.time();
     let mut latencies = Latencies::new();
@@ -122,10 +95,10 @@ fn ping(lane: &mut Lane, run: Run, quota: &Quota) -> Result<(u64, Latencies), Tr
     loop {
         let done = if answered {
             lane.post_quietly(run.operation, run.size)?;
-            lane.received_here(quota)?
+            lane.received(wait).await?.is_some()
         } else {
             lane.post(run.operation, run.size, 1)?;
-            lane.sent_here(quota)?
+            lane.sent(wait).await?.is_some()
         };
         let now = Instant::now();
         let took = now - mem::replace(&mut begun, now);
@@ -136,29 +109,17 @@ fn ping(lane: &mut Lane, run: Run, quota: &Quota) -> Result<(u64, Latencies), Tr
             latencies.add(if answered { took / 2 } else { took });
         }
         if over {
-            return Ok((messages, latencies));
+            return Ok((messages, Some(latencies)));
         }
     }
 }
 
 /// As many messages in flight as fit. Returns how many arrived.
-async fn stream(lane: &mut Lane, run: Run) -> Result<u64, TransportError> {
+async fn stream(lane: &mut Lane, run: Run, wait: &Wait) -> Result<u64, TransportError> {
     let mut flight = Flight::new(run);
     while flight.fill(lane)? {
-        flight.take(lane.next().await?);
-    }
-    Ok(flight.done)
-}
-
-/// The same, blocking the thread.
-fn stream_here(lane: &mut Lane, run: Run, quota: &Quota) -> Result<u64, TransportError> {
-    let mut flight = Flight::new(run);
-    while flight.fill(lane)? {
-        match lane.next_here(quota)? {
-            Some(event) => flight.take(event),
-            None if quota.is_reached(0) => break,
-            None => {}
-        }
+        let Some(event) = lane.next(wait).await? else { break };
+        flight.take(event);
     }
     Ok(flight.done)
 }
@@ -196,7 +157,7 @@ impl Flight {
         match event {
             Event::Sent(id) if Some(id) >= self.first => self.done += u64::from(self.batch),
             // Of an earlier run.
-            Event::Sent(_) | Event::Received { .. } => {}
+            Event::Sent(_) | Event::Received(_) => {}
         }
     }
 }

@@ -1,12 +1,12 @@
 //! One queue pair with its memory, its receives always posted.
 
-use valkey_rdma_transport::raw::{Access, Completion, Outcome, QueuePair, Region, RemoteRegion, Request};
+use valkey_rdma_transport::raw::{Access, Outcome, QueuePair, Region, RemoteRegion, Request};
 use valkey_rdma_transport::{Polling, TransportError};
 
 use super::message::Window;
 use super::options::RECEIVES;
 use super::run::{Device, Operation};
-use super::thread::Quota;
+use super::work::Wait;
 
 /// One queue pair with its memory.
 pub(super) struct Lane {
@@ -34,8 +34,15 @@ pub(super) struct Lane {
 pub(super) enum Event {
     /// The post with this id, and all before it.
     Sent(u64),
-    /// A message of this length, or a write that was announced with a number.
-    Received { len: u32, imm: Option<u32> },
+    /// A message, or a write that was announced with a number.
+    Received(Received),
+}
+
+/// What a receive was used up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Received {
+    pub(super) len: u32,
+    pub(super) imm: Option<u32>,
 }
 
 /// The memory of a lane.
@@ -51,18 +58,15 @@ const RECEIVE: u64 = 0;
 const SIGNAL_EVERY: u32 = 32;
 
 impl Lane {
-    /// Registers memory for messages of up to `longest` bytes, and posts all receives.
-    pub(super) fn new(mut pair: QueuePair, longest: u32) -> Result<Self, TransportError> {
+    /// Registers memory for messages of up to `longest` bytes, posts all receives, and waits until the peer is connected.
+    pub(super) async fn establish(mut pair: QueuePair, longest: u32) -> Result<Self, TransportError> {
         let window = pair.register(longest, Access::RemoteReadWrite)?;
         let staging = pair.register(longest, Access::Local)?;
         let inbox = pair.register(longest, Access::Local)?;
         pair.post_recvs((0..RECEIVES).map(|_| (RECEIVE, inbox.into())))?;
+        pair.establish().await?;
         let remote = RemoteRegion { addr: 0, rkey: 0, len: 0 };
         Ok(Self { pair, window, staging, inbox, remote, last: RECEIVE, quiet: 0, used: 0, chain: Vec::new() })
-    }
-
-    pub(super) async fn establish(&mut self) -> Result<(), TransportError> {
-        self.pair.establish().await
     }
 
     /// What the peer needs to know to write and read here.
@@ -163,20 +167,27 @@ impl Lane {
     }
 
     /// Waits for the next completion. Receives that were used up are posted again before: there are enough, and the answer to a
-    /// message goes first.
+    /// message goes first. `None`: nothing is of interest any more.
     ///
     /// Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<Event, TransportError> {
+    pub(super) async fn next(&mut self, wait: &Wait) -> Result<Option<Event>, TransportError> {
         self.post_receives()?;
-        let done = self.pair.wait().await?;
-        Ok(self.event(done))
-    }
-
-    /// As [`next`](Self::next), blocking the thread. `None`: the quota has changed.
-    pub(super) fn next_here(&mut self, quota: &Quota) -> Result<Option<Event>, TransportError> {
-        self.post_receives()?;
-        let done = self.pair.blocking_wait(quota.interrupt())?;
-        Ok(done.map(|done| self.event(done)))
+        let done = match wait {
+            Wait::Task => self.pair.wait().await?,
+            Wait::Thread(quota) => loop {
+                if quota.is_reached() {
+                    return Ok(None);
+                }
+                if let Some(done) = self.pair.blocking_wait(quota.interrupt())? {
+                    break done;
+                }
+            },
+        };
+        if done.outcome == Outcome::Sent {
+            return Ok(Some(Event::Sent(done.id)));
+        }
+        self.used += 1;
+        Ok(Some(Event::Received(Received { len: done.received_len().unwrap_or(0), imm: done.imm() })))
     }
 
     fn post_receives(&mut self) -> Result<(), TransportError> {
@@ -186,49 +197,24 @@ impl Lane {
         }
     }
 
-    fn event(&mut self, done: Completion) -> Event {
-        if done.outcome == Outcome::Sent {
-            return Event::Sent(done.id);
-        }
-        self.used += 1;
-        Event::Received { len: done.received_len().unwrap_or(0), imm: done.imm() }
-    }
-
-    /// Waits until the last posted message is done.
-    pub(super) async fn sent(&mut self) -> Result<(), TransportError> {
-        while self.next().await? != Event::Sent(self.last) {}
-        Ok(())
-    }
-
-    /// As [`sent`](Self::sent), blocking the thread. `false`: nothing is of interest any more.
-    pub(super) fn sent_here(&mut self, quota: &Quota) -> Result<bool, TransportError> {
-        loop {
-            match self.next_here(quota)? {
-                Some(event) if event == Event::Sent(self.last) => return Ok(true),
-                None if quota.is_reached(0) => return Ok(false),
-                _ => {}
+    /// Waits until the last posted message is done. `None`: nothing is of interest any more.
+    pub(super) async fn sent(&mut self, wait: &Wait) -> Result<Option<()>, TransportError> {
+        while let Some(event) = self.next(wait).await? {
+            if event == Event::Sent(self.last) {
+                return Ok(Some(()));
             }
         }
+        Ok(None)
     }
 
-    /// Waits for a message, blocking the thread. `false`: nothing is of interest any more.
-    pub(super) fn received_here(&mut self, quota: &Quota) -> Result<bool, TransportError> {
-        loop {
-            match self.next_here(quota)? {
-                Some(Event::Received { .. }) => return Ok(true),
-                None if quota.is_reached(0) => return Ok(false),
-                _ => {}
+    /// Waits for a message; what was sent may complete before. `None`: nothing is of interest any more.
+    pub(super) async fn received(&mut self, wait: &Wait) -> Result<Option<Received>, TransportError> {
+        while let Some(event) = self.next(wait).await? {
+            if let Event::Received(received) = event {
+                return Ok(Some(received));
             }
         }
-    }
-
-    /// Waits for a message; what was sent may complete before.
-    pub(super) async fn received(&mut self) -> Result<(u32, Option<u32>), TransportError> {
-        loop {
-            if let Event::Received { len, imm } = self.next().await? {
-                return Ok((len, imm));
-            }
-        }
+        Ok(None)
     }
 }
 
@@ -251,28 +237,24 @@ mod tests {
         let any = ([127, 0, 0, 1], 0).into();
         let mut listener = Listener::bind(DeviceKind::Emulated, any, &options).await.expect("a free port");
         let near = QueuePair::open(DeviceKind::Emulated, listener.local_addr(), &options).await;
-        let mut near = Lane::new(near.expect("a queue pair"), 64).expect("memory");
-        let accept = async {
-            let mut far = Lane::new(listener.incoming().await?, 64)?;
-            far.establish().await?;
-            Ok(far)
-        };
-        let ((), mut far) = tokio::try_join!(near.establish(), accept).expect("connected");
+        let connect = Lane::establish(near.expect("a queue pair"), 64);
+        let accept = async { Lane::establish(listener.incoming().await?, 64).await };
+        let (mut near, mut far) = tokio::try_join!(connect, accept).expect("connected");
         let messages = 4 * SEND_DEPTH;
         let ask = async {
             for _ in 0..messages {
                 near.post_quietly(Operation::Send, 1)?;
-                near.received().await?;
+                near.received(&Wait::Task).await?;
             }
             Ok::<_, TransportError>(())
         };
         let answer = async {
             for _ in 0..messages {
-                far.received().await?;
+                far.received(&Wait::Task).await?;
                 far.post_quietly(Operation::Send, 1)?;
             }
             // The last answer leaves while this side waits.
-            while far.next().await.is_ok() {}
+            while far.next(&Wait::Task).await.is_ok() {}
             Ok::<_, TransportError>(())
         };
         tokio::select! {

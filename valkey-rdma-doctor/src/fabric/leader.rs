@@ -139,24 +139,8 @@ async fn connect(addr: SocketAddr, options: &Options, found: &mut Found) -> Resu
         other => return Err(control.unexpected(&other)),
     };
     let mut session = Session { control, lanes: Vec::new(), tcp: Vec::new() };
-    for number in 0..options.queue_pairs {
-        session.control.now(format!("connecting queue pair {number}"));
-        let lane = tokio::select! {
-            biased;
-            lane = timeout(options.patience, connect_lane(rdma, options)) => lane,
-            message = session.control.next() => return Err(match message {
-                Ok(message) => session.control.unexpected(&message),
-                Err(error) => error,
-            }),
-        };
-        match lane {
-            Ok(Ok(lane)) => session.lanes.push(lane),
-            Ok(Err(error)) => {
-                let during = session.control.during.clone();
-                return Err(FabricError::Device { during, source: error });
-            }
-            Err(_) => return Err(session.control.silent(session.control.patience)),
-        }
+    for _ in 0..options.queue_pairs {
+        session.add_lane(connect_lane(rdma, options)).await?;
     }
     let limit = session.lanes[0].max_message();
     if options.longest() > limit {
@@ -189,9 +173,7 @@ pub(super) async fn dial(addr: SocketAddr, patience: Duration) -> Result<Control
 
 async fn connect_lane(addr: SocketAddr, options: &Options) -> Result<Lane, TransportError> {
     let pair = QueuePair::open(options.kind, addr, &options.device_options()).await?;
-    let mut lane = Lane::new(pair, options.longest())?;
-    lane.establish().await?;
-    Ok(lane)
+    Lane::establish(pair, options.longest()).await
 }
 
 async fn connect_tcp(addr: SocketAddr, options: &Options) -> std::io::Result<Vec<TcpStream>> {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use valkey_rdma_program::median;
 
 use super::size::size_text;
 
@@ -135,13 +136,6 @@ impl Matrix {
         let _ = writeln!(out, "{working} of {} pairs work.", self.pairs());
         out
     }
-}
-
-/// The middle one of an odd number of values, the upper of the two middle ones of an even number.
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use valkey_rdma_transport::raw::{self, DeviceOptions};
 use super::compare;
 use super::control::Control;
 use super::drive::drive;
-use super::error::{FabricError, Failure};
+use super::error::FabricError;
 use super::lane::Lane;
 use super::message::{Message, VERSION};
 use super::options::Options;
@@ -189,26 +189,9 @@ impl Service {
         let tcp_addr = tcp.local_addr().map_err(FabricError::Tcp)?;
         session.control.send(&Message::Welcome { rdma: listener.local_addr(), tcp: tcp_addr }).await?;
 
-        for number in 0..queue_pairs {
-            session.control.now(format!("connecting queue pair {number}"));
-            let accept = async {
-                let mut lane = Lane::new(listener.incoming().await?, longest)?;
-                lane.establish().await?;
-                Ok::<Lane, valkey_rdma_transport::TransportError>(lane)
-            };
-            let lane = tokio::select! {
-                biased;
-                lane = timeout(session.control.patience, accept) => lane,
-                message = session.control.next() => return Err(match message {
-                    Ok(message) => session.control.unexpected(&message),
-                    Err(error) => error,
-                }),
-            };
-            match lane {
-                Ok(Ok(lane)) => session.lanes.push(lane),
-                Ok(Err(error)) => return Err(session.explain(Failure::Device(error)).await),
-                Err(_) => return Err(session.control.silent(session.control.patience)),
-            }
+        for _ in 0..queue_pairs {
+            let accept = async { Lane::establish(listener.incoming().await?, longest).await };
+            session.add_lane(accept).await?;
         }
         session.control.now("exchanging keys");
         session.send_memory().await?;

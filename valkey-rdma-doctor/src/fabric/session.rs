@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use valkey_rdma_transport::TransportError;
 
 use super::control::Control;
 use super::error::{FabricError, Failure};
 use super::lane::Lane;
 use super::message::{Message, Window};
-use super::run::Device;
+use super::run::{Device, Run};
 
 /// How long it is waited for the reason that a connection broke.
 const REASON: Duration = Duration::from_secs(1);
@@ -22,9 +23,28 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Takes what carries bytes, for a task that works with it. It comes back unless the session fails.
-    pub(super) fn take_wires(&mut self) -> (Vec<Lane>, Vec<TcpStream>) {
-        (std::mem::take(&mut self.lanes), std::mem::take(&mut self.tcp))
+    /// Adds the next queue pair, once it is connected.
+    pub(super) async fn add_lane(
+        &mut self,
+        connecting: impl Future<Output = Result<Lane, TransportError>>,
+    ) -> Result<(), FabricError> {
+        let patience = self.control.patience;
+        self.control.now(format!("connecting queue pair {}", self.lanes.len()));
+        match self.control.silent_during(timeout(patience, connecting)).await? {
+            Ok(Ok(lane)) => self.lanes.push(lane),
+            Ok(Err(error)) => return Err(self.explain(Failure::Device(error)).await),
+            Err(_) => return Err(self.control.silent(patience)),
+        }
+        Ok(())
+    }
+
+    /// Takes what carries bytes, made ready for a run, and how long the peer may be silent in it. The lanes and streams come back unless
+    /// the session fails.
+    pub(super) fn take_wires(&mut self, run: Run) -> (Vec<Lane>, Vec<TcpStream>, Duration) {
+        let patience = self.control.patience_for(run.bytes_in_flight(self.lanes.len()));
+        self.control.now(run.to_string());
+        self.lanes.iter_mut().for_each(|lane| lane.set_polling(run.polling()));
+        (std::mem::take(&mut self.lanes), std::mem::take(&mut self.tcp), patience)
     }
 
     /// Sends the addresses and keys of this side.

@@ -1,8 +1,6 @@
 //! The same exchanges over TCP.
 
-use std::convert::Infallible;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use futures_util::future::try_join_all;
@@ -10,13 +8,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::figures::{Latencies, WARM_UP};
+use super::quota::Quota;
 use super::run::Run;
 
 /// Bytes read at once.
 const PIECE: usize = 256 << 10;
 
 /// One message after the other, each answered.
-pub(super) async fn ping(stream: &mut TcpStream, run: Run) -> io::Result<(u64, Latencies)> {
+pub(super) async fn ping(stream: &mut TcpStream, run: Run) -> io::Result<(u64, Option<Latencies>)> {
     let mut bytes = vec![0; run.size as usize];
     let end = Instant::now() + run.time();
     let mut latencies = Latencies::new();
@@ -32,7 +31,7 @@ pub(super) async fn ping(stream: &mut TcpStream, run: Run) -> io::Result<(u64, L
             latencies.add((now - begun) / 2);
         }
         if over {
-            return Ok((messages, latencies));
+            return Ok((messages, Some(latencies)));
         }
     }
 }
@@ -55,23 +54,23 @@ pub(super) async fn send(streams: &mut [TcpStream], run: Run) -> io::Result<u64>
 }
 
 /// Sends each message back.
-pub(super) async fn echo(stream: &mut TcpStream, run: Run, received: &AtomicU64) -> io::Result<Infallible> {
+pub(super) async fn echo(stream: &mut TcpStream, run: Run, quota: &Quota) -> io::Result<()> {
     let mut bytes = vec![0; run.size as usize];
     loop {
         stream.read_exact(&mut bytes).await?;
         stream.write_all(&bytes).await?;
-        received.fetch_add(run.size.into(), Ordering::Relaxed);
+        quota.count(run.size.into());
     }
 }
 
 /// Reads from all streams.
-pub(super) async fn take(streams: &mut [TcpStream], received: &AtomicU64) -> io::Result<Vec<Infallible>> {
+pub(super) async fn take(streams: &mut [TcpStream], quota: &Quota) -> io::Result<Vec<()>> {
     let take = async |stream: &mut TcpStream| {
         let mut bytes = vec![0; PIECE];
         loop {
             match stream.read(&mut bytes).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => _ = received.fetch_add(count as u64, Ordering::Relaxed),
+                count => quota.count(count as u64),
             }
         }
     };

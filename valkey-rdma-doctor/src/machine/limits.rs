@@ -8,6 +8,8 @@ use crate::report::{Finding, Section};
 
 /// Descriptors of one connection over kernel verbs.
 const DESCRIPTORS: u64 = 2;
+/// Windows and send buffer of a client's connections for blocking calls and subscribers (`Config::side_buffers` of the client).
+const SIDE_BUFFERS: u32 = 65_536;
 /// Descriptors that a program has anyway.
 const OWN_DESCRIPTORS: u64 = 32;
 
@@ -56,7 +58,9 @@ fn memlock(limit: Limit, wishes: Wishes, privileges: &Privileges, container: Con
     } else if soft < one {
         Finding::problem("memlock", format!("{}: one connection pins {}", bytes(soft), bytes(one)))
     } else {
-        let value = format!("{}: enough for {} connections; {wanted}", bytes(soft), soft / one);
+        let small = (soft - one) / Config::default().buffers_at_most(SIDE_BUFFERS).pinned_bytes();
+        let fit = format!("{} connections, or 1 and {small} for blocking calls and subscribers", soft / one);
+        let value = format!("{}: enough for {fit}; {wanted}", bytes(soft));
         Finding::warning("memlock", value)
     };
     if container.is_one() {

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use tokio::net::UnixStream;
 use tokio::time::timeout;
-use valkey_rdma_client::{Client, Endpoint, Transport};
-use valkey_rdma_program::error_chain;
+use valkey_rdma_client::{Client, Dialer, Endpoint, Transport};
 
-use super::steps::{Connected, Steps};
+use super::steps::{self, Steps};
 use super::{PATIENCE, describe, field, text_of};
 use crate::report::{Finding, Report, Section};
 
@@ -21,17 +19,10 @@ pub fn socket_endpoint() -> Endpoint {
 /// is connected to.
 pub async fn examine_socket(path: &Path, endpoint: &Endpoint) -> Report {
     let mut report = Report::default();
-    let mut steps = Steps::about(format!("unix:{}", path.display()));
-    let limit = endpoint.timeout();
-    let connected = match timeout(limit, over_socket(&mut steps, path, endpoint)).await {
-        Ok(connected) => connected,
-        Err(_) => {
-            steps.give_up(endpoint, limit);
-            None
-        }
-    };
-    report.push(steps.section);
-    if let Some(connected) = connected {
+    let dialer = Dialer::at_socket(path, endpoint.clone(), &steps::config());
+    let (section, connected) = Steps::at_socket(path).take(dialer).await;
+    report.push(section);
+    if let Ok(connected) = connected {
         describe(&connected, &mut report).await;
         if let Some(section) = gateway(&connected.client).await {
             report.push(section);
@@ -48,24 +39,6 @@ pub fn socket_conclusion(report: &Report, path: &Path) -> String {
     match report.works() {
         true => format!("unix:{path} answers."),
         false => format!("unix:{path} cannot be used."),
-    }
-}
-
-async fn over_socket(steps: &mut Steps, path: &Path, endpoint: &Endpoint) -> Option<Connected> {
-    steps.begin("connect");
-    match UnixStream::connect(path).await {
-        Ok(stream) => {
-            steps.done("");
-            let client = steps.hello(stream, endpoint).await?;
-            Some(Connected { client, info: None })
-        }
-        Err(error) => {
-            let remedies = [
-                "does a gateway or server listen there (`ss -lx`), and may this user use the socket (`ls -l`)?",
-            ];
-            steps.failed(&error_chain(&error), &remedies);
-            None
-        }
     }
 }
 

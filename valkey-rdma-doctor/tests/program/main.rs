@@ -7,7 +7,6 @@ mod login;
 mod mesh;
 mod peers;
 
-use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
@@ -39,10 +38,4 @@ fn listen(more: &[&str]) -> (Child, String) {
     let child = start(&[&["listen", "127.0.0.1:0", "--device", "emulated"], more].concat());
     let addr = child.ready(LIMIT).unwrap();
     (child, addr)
-}
-
-/// Ports that were free a moment ago.
-fn free_ports<const N: usize>() -> [String; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().to_string())
 }

@@ -4,17 +4,28 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use valkey_rdma_doctor::fabric::{Matrix, Node, Options};
-use valkey_rdma_testkit::Signal;
+use valkey_rdma_testkit::{ReservedPort, Signal};
 use valkey_rdma_transport::DeviceKind;
 
-use crate::{LIMIT, free_ports, start};
+use crate::{LIMIT, start};
+
+/// The addresses of a mesh, with what keeps them for its nodes.
+fn list<const N: usize>() -> ([ReservedPort; N], [SocketAddr; N]) {
+    let ports = [(); N].map(|()| ReservedPort::new());
+    let list = ports.each_ref().map(ReservedPort::addr);
+    (ports, list)
+}
+
+fn joined(list: &[SocketAddr]) -> String {
+    list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
 
 #[test]
 fn an_interrupt_says_what_becomes_of_the_mesh() {
-    let list = free_ports::<2>().join(",");
-    let mut child = start(&["--mesh", &list, "--device", "emulated", "--wait", "1h", "--json"]);
+    let (_ports, list) = list::<2>();
+    let mut child = start(&["--mesh", &joined(&list), "--device", "emulated", "--wait", "1h", "--json"]);
     // It listens when the port accepts.
-    let first: SocketAddr = list.split(',').next().unwrap().parse().unwrap();
+    let first = list[0];
     valkey_rdma_testkit::wait_until("it listens", LIMIT, || std::net::TcpStream::connect(first).is_ok());
     child.signal(Signal::INT);
     assert_eq!(child.wait(LIMIT).unwrap().code(), Some(130));
@@ -25,7 +36,7 @@ fn an_interrupt_says_what_becomes_of_the_mesh() {
 
 #[tokio::test]
 async fn pairs_that_were_checked_stay_when_a_node_is_dropped() {
-    let list = free_ports::<3>().map(|addr| addr.parse::<SocketAddr>().unwrap());
+    let (_ports, list) = list::<3>();
     let options =
         Options { kind: DeviceKind::Emulated, time: Duration::from_millis(1), ..Options::default() };
     let mut nodes = Vec::new();
@@ -57,8 +68,9 @@ async fn pairs_that_were_checked_stay_when_a_node_is_dropped() {
 
 #[test]
 fn three_nodes_check_each_other_and_all_print_the_same_matrix() {
-    let list = free_ports::<3>().join(",");
-    let mut nodes: Vec<_> = (0..3).map(|_| start(&["--mesh", &list, "--device", "emulated"])).collect();
+    let (_ports, list) = list::<3>();
+    let args = ["--mesh", &joined(&list), "--device", "emulated"];
+    let mut nodes: Vec<_> = (0..3).map(|_| start(&args)).collect();
     let mut texts = Vec::new();
     for node in &mut nodes {
         let status = node.wait(LIMIT).unwrap();
@@ -71,15 +83,14 @@ fn three_nodes_check_each_other_and_all_print_the_same_matrix() {
 
 #[test]
 fn a_missing_node_is_named_and_the_others_are_checked() {
-    let ports = free_ports::<3>();
-    let list = ports.join(",");
-    let args = ["--mesh", &list, "--device", "emulated", "--wait", "2s"];
+    let (_ports, list) = list::<3>();
+    let args = ["--mesh", &joined(&list), "--device", "emulated", "--wait", "2s"];
     let mut nodes = [start(&args), start(&args)];
     for node in &mut nodes {
         let status = node.wait(LIMIT).unwrap();
         let out = node.stdout();
         assert_eq!(status.code(), Some(1), "{out}");
         assert!(out.ends_with("1 of 3 pairs work.\n"), "{out}");
-        assert!(out.contains(&format!("FAILED  {} and {}: {0} is not there", ports[2], ports[0])), "{out}");
+        assert!(out.contains(&format!("FAILED  {} and {}: {0} is not there", list[2], list[0])), "{out}");
     }
 }

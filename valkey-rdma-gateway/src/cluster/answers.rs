@@ -7,8 +7,8 @@ use valkey_rdma_resp::{Reply, words};
 use super::command_on;
 use super::joined::Joined;
 use super::{Member, info};
-use crate::class::is;
-use crate::private::database;
+use crate::command::words::is;
+use crate::upstream::private::database;
 
 /// Whether [`special`] answers the command.
 pub(super) fn is_special(command: &[u8]) -> bool {

@@ -9,9 +9,9 @@ use valkey_rdma_client::cluster::{NodeStatus, Route};
 use valkey_rdma_client::{Client, Command, Error, Value};
 use valkey_rdma_resp::{Reply, words};
 
-use super::refusal::passes;
+use super::failure::passes;
 use super::{command_on, nodes};
-use crate::class::is;
+use crate::command::words::is;
 
 /// Whether a command asks a server about itself. The same node answers all of them: programs compare its counters with earlier ones.
 pub(super) fn is_about_server(command: &[u8]) -> bool {
@@ -126,7 +126,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::encode;
+    use crate::command::words::encode;
 
     #[test]
     fn questions_about_a_server_are_known_by_their_first_words() {

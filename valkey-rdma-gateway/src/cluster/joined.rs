@@ -13,10 +13,10 @@ use valkey_rdma_client::cluster::Route;
 use valkey_rdma_client::{Client, Command, Error, Value};
 use valkey_rdma_resp::{integer, words};
 
+use super::failure::passes;
 use super::info::PATIENCE;
-use super::refusal::passes;
 use super::{command_on, nodes};
-use crate::class::is;
+use crate::command::words::is;
 
 /// How the replies of several nodes become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,11 +17,11 @@ use valkey_rdma_resp::{Protocol, Reply, encode, words};
 use valkey_rdma_transport::sync::lock;
 
 use super::command_on;
-use super::refusal::{failure, is_refusal};
+use super::failure::{failure, is_refusal};
 use super::{Member, answers};
-use crate::inbox::{End, Inbox};
-use crate::open_error::OpenError;
-use crate::words::commands;
+use crate::command::words::commands;
+use crate::session::inbox::{End, Inbox};
+use crate::upstream::open_error::OpenError;
 
 /// One local client's use of a cluster.
 pub(crate) struct Lane(Arc<Inner>);

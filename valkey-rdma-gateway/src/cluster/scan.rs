@@ -8,8 +8,7 @@ use valkey_rdma_client::{Client, Error, Scan};
 use valkey_rdma_resp::{Reply, integer};
 use valkey_rdma_transport::sync::lock;
 
-use crate::class::is;
-use crate::words::number;
+use crate::command::words::{is, number};
 
 /// The scans of all local clients with one login, in the order of their last use: a pool of connections may continue a scan on another
 /// connection.

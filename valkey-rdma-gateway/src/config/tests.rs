@@ -33,7 +33,17 @@ fn mistakes_are_named() {
         ("route = []", "needs a [[route]]"),
         (&route("server = \"http://x\""), "server \"http://***\""),
         (&route("server = \"valkey://x\"\nsahre = \"auto\""), "sahre"),
-        (&route("server = \"valkey://x\"\nshare = \"some\""), "some"),
+        (&route("server = \"valkey://x\"\nshare = \"some\""), "line 4: share: \"some\" is not auto or never"),
+        (&format!("metrics = \"9121\"\n{}", route("server = \"valkey://x\"")), "line 1: metrics: "),
+        (
+            "[[route]]\nlisten = [\n\"tcp:127.0.0.1:1\",\n\"tcp:6379\"]\nserver = \"valkey://x\"",
+            "line 2: listen: cannot listen on \"tcp:6379\"",
+        ),
+        (&route("server = [\"valkey://x\", \"ftp://y\"]\ncluster = true"), "\"ftp://***, number 2 of 2\""),
+        (
+            &[route("server = \"valkey://x\"\n"), route("server = []")].concat(),
+            "route 2: configuration: a route needs",
+        ),
         (&route("server = 7"), "a URL, or a list of URLs"),
         (&route("server = []"), "needs the URL of a server"),
         ("[[route]]\nlisten = []\nserver = \"valkey://x\"", "listen = []: it needs an address"),
@@ -42,10 +52,12 @@ fn mistakes_are_named() {
         (&route("server = [\"valkey://x\", \"rdma://y\"]\ncluster = true"), "the same for all servers"),
         (&route("server = \"valkey://x\"\ncluster = true\nshare = \"never\""), "needs each command's keys"),
         (&route("server = \"valkey://x\"\n[limits]\ncommand_bytes = 1"), "1024 to 16777216"),
+        (&route("server = \"valkey://x\"\n[limits]\nclient_buffer_bytes = 1"), "65536 to 16777216"),
         (&[route("server = \"valkey://x\"\n"), route("server = \"valkey://x\"")].concat(), "twice"),
         (&route("server = \"valkey://user:secret@x:99999\""), "server \"valkey://***\""),
         (&route("server = \"valkey://user:secret@x"), "line 3: "),
         (&route("server = \"valkey://x\"\nuser = \"app\""), "user = \"app\" needs a password_file"),
+        (&route("server = \"valkey://app@x?password_file=/p\""), "has a password_file in its URL"),
         (
             &route("server = \"valkey://x\"\npassword_file = \"/no/file\""),
             "password_file \"/no/file\": No such file",
@@ -53,7 +65,7 @@ fn mistakes_are_named() {
         ("[[route]]\nlisten = \"valkey://user:secret@x\"", "line 2: listen: a value is not of the kind"),
         (
             "[[route]]\nlisten = [\"tcp://user:secret@x\", \"tcp:1\"]\nserver = \"valkey://x\"",
-            "cannot listen on \"tcp:1\"",
+            "cannot listen on \"tcp://***\"",
         ),
         (
             "[[route]]\nlisten = \"rdma+sentinel://x/m?sentinel_password=secret\"",
@@ -77,78 +89,6 @@ fn mistakes_are_named() {
 }
 
 #[test]
-fn all_that_is_of_the_wrong_kind_is_named_at_once() {
-    let text = r#"metrics = "9121"
-[[route]]
-listen = 7
-server = "valkey://x"
-sahre = "auto"
-share = "some"
-[limits]
-clients = "many"
-"#;
-    let error = Config::parse(text).unwrap_err();
-    let each: Vec<_> = error.each().iter().map(ToString::to_string).collect();
-    assert_eq!(each.len(), 5, "{each:#?}");
-    for (part, number) in [("metrics: ", 1), ("listen: ", 3), ("sahre", 5), ("some", 6), ("clients: ", 8)] {
-        let line = format!("configuration: line {number}: ");
-        assert!(each.iter().any(|each| each.contains(part) && each.starts_with(&line)), "{part} {each:#?}");
-    }
-    assert!(each.iter().any(|each| each.contains("ADDR:PORT")), "{each:#?}");
-}
-
-#[test]
-fn all_mistakes_are_named_at_once_each_with_its_route() {
-    let route = "[[route]]\nlisten = [\"tcp:127.0.0.1:1\"]\n";
-    let other = "[[route]]\nlisten = [\"tcp:127.0.0.1:1\", \"tcp:127.0.0.1:2\"]\n";
-    let text = format!(
-        "metrics = \"127.0.0.1:2\"\n{route}server = []\nuser = \"app\"\n{other}server = \"valkey://y\"\n[limits]\nclients = 0\nupstreams = 1\n"
-    );
-    let error = Config::parse(&text).unwrap_err();
-    let each: Vec<_> = error.each().iter().map(ToString::to_string).collect();
-    assert_eq!(
-        each,
-        [
-            "configuration: limits.clients = 0: at least 1",
-            "configuration: limits.upstreams = 1: at least 2",
-            "route 1: configuration: user = \"app\" needs a password_file",
-            "route 1: configuration: a route needs the URL of a server",
-            "route 2: configuration: tcp:127.0.0.1:1 is there twice",
-            "route 2: configuration: tcp:127.0.0.1:2 is there twice",
-        ]
-    );
-    assert_eq!(error.to_string(), format!("6 mistakes: {}", each.join("; ")));
-}
-
-#[test]
-fn what_has_no_meaning_does_not_hide_what_is_wrong() {
-    let text = r#"metrics = "9121"
-[[route]]
-listen = []
-server = "valkey://x:99999"
-[[route]]
-listen = ["tcp:127.0.0.1:1"]
-server = ["http://x", "ftp://y"]
-sahre = "auto"
-cluster = true
-"#;
-    let error = Config::parse(text).unwrap_err();
-    let each: Vec<_> = error.each().iter().map(ToString::to_string).collect();
-    let parts = ["line 1: metrics", "line 8: ", "route 1: server", "route 1: configuration: listen = []"];
-    assert_eq!(each.len(), 6, "{each:#?}");
-    for (each, part) in each
-        .iter()
-        .zip(parts.iter().chain(&["\"http://***, number 1 of 2\"", "\"ftp://***, number 2 of 2\""]))
-    {
-        assert!(each.contains(part), "{part} in: {each}");
-    }
-    // The line that was left out would have said that it is a cluster.
-    let route = "[[route]]\nlisten = [\"tcp:127.0.0.1:1\"]\nserver = [\"valkey://x\", \"valkey://y\"]\n";
-    let error = Config::parse(&format!("{route}cluster = \"yes\"\n")).unwrap_err();
-    assert_eq!(error.each().len(), 1, "{error}");
-}
-
-#[test]
 fn a_path_that_is_too_long_for_a_socket_is_named() {
     let route = |len: usize| {
         let path = format!("/{}", "x".repeat(len - 1));
@@ -160,25 +100,6 @@ fn a_path_that_is_too_long_for_a_socket_is_named() {
 }
 
 #[test]
-fn all_addresses_that_are_none_are_named() {
-    let text = |between: &str| {
-        format!(
-            "[[route]]\nlisten = [{between}\"tcp:6379\",{between}\"tcp:127.0.0.1:1\",{between}\"udp:1.2.3.4:5\"]\nserver = \"valkey://x\"\n[limits]\nclients = 0\nupstreams = \"many\"\n"
-        )
-    };
-    for between in ["", "\n  "] {
-        let error = Config::parse(&text(between)).unwrap_err();
-        let each: Vec<_> = error.each().iter().map(ToString::to_string).collect();
-        assert_eq!(each.len(), 3, "{each:#?}");
-        let named = ["line 2: ", "\"tcp:6379\"", "\"udp:1.2.3.4:5\""];
-        assert!(named.iter().all(|part| each[0].contains(part)), "{each:#?}");
-        assert!(each[1].contains("upstreams: "), "{each:#?}");
-        // The mistake in the route does not hide this one.
-        assert!(each[2].contains("limits.clients = 0: at least 1"), "{each:#?}");
-    }
-}
-
-#[test]
 fn a_socket_in_a_directory_that_is_missing_is_doubtful() {
     let config = |path: &str| {
         Config::parse(&format!("[[route]]\nlisten = [\"unix:{path}\"]\nserver = \"valkey://x\"\n")).unwrap()
@@ -186,4 +107,21 @@ fn a_socket_in_a_directory_that_is_missing_is_doubtful() {
     let doubts = config("/no/such/v.sock").doubts();
     assert!(doubts.len() == 1 && doubts[0].contains("there is no directory /no/such;"), "{doubts:?}");
     assert!(config("/v.sock").doubts().is_empty() && config("v.sock").doubts().is_empty());
+}
+
+#[test]
+fn a_configuration_with_share_always_names_what_to_use() {
+    let text = "[[route]]\nlisten = [\"tcp:127.0.0.1:1\"]\nserver = \"valkey://h\"\nshare = \"always\"\n";
+    let error = Config::parse(text).unwrap_err().to_string();
+    assert!(error.contains("line 4") && error.contains("share=always was removed: use auto"), "{error}");
+}
+
+#[test]
+fn buffers_of_clients_pin_what_the_documentation_says() {
+    let pinned = |client_buffer_bytes| {
+        let transport = Limits { client_buffer_bytes, ..Limits::default() }.client_transport();
+        (transport.pinned_bytes_at_first(), transport.pinned_bytes())
+    };
+    assert_eq!(pinned(Limits::default().client_buffer_bytes), (2_195_968, 3_244_544));
+    assert_eq!(pinned(65_536), (229_888, 229_888));
 }

@@ -7,22 +7,13 @@ use tracing::warn;
 use valkey_rdma_resp::{Protocol, Reply, words};
 
 use super::{Closed, Session};
-use crate::hello;
-use crate::identity::Identity;
-use crate::open_error::is_about_login;
-use crate::private::database;
-use crate::words::{all, encode};
+use crate::command::hello;
+use crate::command::words::{all, encode};
+use crate::upstream::identity::Identity;
+use crate::upstream::open_error::is_about_login;
+use crate::upstream::private::database;
 
 impl Session {
-    /// A new client has the rights that a new connection to the server would have.
-    pub(super) async fn be_admitted(&mut self) {
-        self.route.pool.check_admission().await;
-        let identity = self.route.pool.server.identity();
-        if identity.generation != self.identity.generation {
-            self.become_identity(identity);
-        }
-    }
-
     /// AUTH: the server checks it, on a connection that is used for nothing else.
     pub(super) async fn auth(&mut self, command: &Bytes) -> Result<(), Closed> {
         let Some(reply) = self.check_login(command).await? else { return Ok(()) };
@@ -48,7 +39,7 @@ impl Session {
             self.put(&Reply::error("WRONGPASS invalid username-password pair or user is disabled."));
             return Ok(None);
         }
-        let checker = self.route.pool.checker();
+        let checker = self.route.backend.checker();
         let reply = self.ask(&checker, command).await?;
         if is_about_login(&reply) {
             self.refused_login(command);
@@ -101,7 +92,7 @@ impl Session {
             }
             identity.login = Some(login);
         }
-        let shared = self.route.pool.shared(&identity);
+        let shared = self.route.backend.shared(&identity);
         let reply = self.ask(&shared, &encode(["HELLO"])).await?;
         if reply.starts_with(b"-") {
             self.out.put(&reply);
@@ -126,13 +117,12 @@ impl Session {
             let invalid = if count == 2 { command } else { &Bytes::from(encode(["SELECT"])) };
             return self.pass_on(false, invalid).await;
         };
-        if self.route.pool.cluster.is_some() {
+        if self.route.backend.cluster.is_some() {
             // It has one database, so nothing changes.
             return self.pass_on(false, command).await;
         }
-        let selected_as = self.identity.login.clone();
-        let identity = Identity { database, selected_as, ..self.identity.clone() };
-        let shared = self.route.pool.shared(&identity);
+        let identity = Identity { database, ..self.identity.clone() };
+        let shared = self.route.backend.shared(&identity);
         let reply = self.ask(&shared, command).await?;
         if reply.starts_with(b"+") {
             self.become_identity(identity);
@@ -143,13 +133,13 @@ impl Session {
 
     /// RESET: as a new connection.
     pub(super) fn reset(&mut self) {
-        self.become_identity(self.route.pool.server.identity());
+        self.become_identity(self.route.backend.server.identity());
         self.client.details().name.clear();
         self.put(&Reply::simple("RESET"));
     }
 
     fn become_identity(&mut self, identity: Identity) {
-        self.shared = self.route.pool.shared(&identity);
+        self.shared = self.route.backend.shared(&identity);
         self.identity = identity;
         self.describe();
     }
@@ -161,7 +151,7 @@ impl Session {
         details.protocol = self.identity.protocol;
         details.user = match &self.identity.login {
             Some(login) => String::from_utf8_lossy(&login.user).into_owned(),
-            None => self.route.pool.server.user().to_owned(),
+            None => self.route.backend.server.user().to_owned(),
         };
     }
 }

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use valkey_rdma_resp::{Reply, integer};
 
 use super::{Closed, Session};
-use crate::class::{Local, is};
-use crate::clients::Client;
-use crate::inbox::End;
-use crate::private::Private;
-use crate::words::{all, encode, number};
+use crate::command::class::Local;
+use crate::command::words::{all, encode, is, number};
+use crate::session::clients::Client;
+use crate::session::inbox::End;
+use crate::upstream::private::Private;
 
 impl Session {
     /// Answers a command. Nothing is in flight.
@@ -63,7 +63,7 @@ impl Session {
     /// Asks the server to run a harmless form of a command that the gateway answers, so that the server's rules for its users hold
     /// here too. `false` if the server refused it: the client has the refusal.
     async fn is_allowed(&mut self, command: &[&str]) -> Result<bool, Closed> {
-        let shared = self.route.pool.shared(&self.identity);
+        let shared = self.route.backend.shared(&self.identity);
         let reply = self.ask(&shared, &encode(command)).await?;
         let allowed = !reply.starts_with(b"-");
         if !allowed {
@@ -76,6 +76,12 @@ impl Session {
     /// could take from the gateway's memory, so it needs no permission, and no server, until it logs in as a user of the server.
     async fn may_look(&mut self, command: &[&str]) -> Result<bool, Closed> {
         Ok(self.by_owner && self.identity.login.is_none() || self.is_allowed(command).await?)
+    }
+
+    /// Logs that the gateway refuses a command, with the user of its client.
+    pub(super) fn note_refusal(&self, command: &[u8]) {
+        let user = self.client.details().user.clone();
+        self.core.refusals.note(command, &user);
     }
 
     pub(super) fn set_name(&self, name: &[u8]) -> Result<(), Reply> {
@@ -222,7 +228,7 @@ impl Session {
     /// INFO gateway.
     async fn gateway_info(&mut self) -> Result<(), Closed> {
         if self.may_look(&["INFO", "gateway"]).await? {
-            let text = crate::info::section(&self.core, &self.route);
+            let text = crate::observe::info::section(&self.core, &self.route);
             self.put(&Reply::Verbatim { format: *b"txt", text: text.into() });
         }
         Ok(())

@@ -20,10 +20,11 @@ use valkey_rdma_resp::{CommandError, Protocol, Reply, words};
 use self::subscriptions::Subscriptions;
 use self::transaction::{Queued, Watched};
 use super::{Closed, Session};
-use crate::class::{Class, Kind, Local, State, is};
 use crate::cluster::{failure, is_refusal};
-use crate::inbox::End;
-use crate::open_error::OpenError;
+use crate::command::class::{Class, Kind, Local, State};
+use crate::command::words::is;
+use crate::session::inbox::End;
+use crate::upstream::open_error::OpenError;
 
 /// What a client has begun.
 #[derive(Default)]
@@ -147,7 +148,10 @@ impl Session {
     }
 
     async fn refuse_too_long(&mut self, begun: &mut Begun) -> Result<(), Closed> {
-        let text = self.too_long("");
+        let text = format!(
+            "ERR the command is longer than limits.cluster_command_bytes = {}, or too many commands wait",
+            self.core.limits().cluster_command_bytes
+        );
         self.note_refusal(self.reader.current());
         // Their messages would wait until the rest is read.
         if begun.subscriptions.is_some() {
@@ -259,7 +263,9 @@ impl Session {
 
     /// The library's client with the login of this one. `None` if the login is refused: the error is answered.
     async fn library(&mut self) -> Result<Option<Client>, Closed> {
-        let super::Attached::Cluster(lane) = self.route.pool.shared(&self.identity) else { return Ok(None) };
+        let super::Attached::Cluster(lane) = self.route.backend.shared(&self.identity) else {
+            return Ok(None);
+        };
         match self.while_open(false, lane.connected()).await? {
             Ok(client) => Ok(Some(client)),
             Err(error) => self.put_unsent(&error).map(|()| None),
@@ -268,7 +274,7 @@ impl Session {
 
     /// The right to a dedicated connection. `None` if there are too many: the error is answered.
     async fn permit(&mut self) -> Result<Option<OwnedSemaphorePermit>, Closed> {
-        match self.route.pool.upstreams.permit().await {
+        match self.route.backend.pool.permit().await {
             Ok(permit) => Ok(Some(permit)),
             Err(error) => self.put_unsent(&error).map(|()| None),
         }

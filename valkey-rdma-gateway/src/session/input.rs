@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use tokio::time::{Sleep, sleep};
 use valkey_rdma_resp::CommandError;
 
+use super::route::Way;
 use super::{Closed, Session};
-use crate::class::Class;
-use crate::limits::Limits;
-use crate::route::Share;
+use crate::config::limits::Limits;
 
 /// The result of looking at the input.
 pub(super) enum Parsed {
     NeedsInput,
     /// Earlier commands must be answered first: as many are in flight as may be, or the next is a script.
     Full,
-    Command(Class),
+    /// The next command goes another way than to the shared connection.
+    Leaves(Way),
     Broken(CommandError),
 }
 
@@ -30,7 +30,7 @@ impl Session {
             let (next, commands) = self.parse_batch(outstanding + submitted);
             submitted += commands;
             if !self.reader.is_held() {
-                if self.route.pool.cluster.is_some() {
+                if self.route.backend.cluster.is_some() {
                     self.in_flight.hold(self.reader.len());
                 }
                 return (next, submitted);
@@ -44,48 +44,38 @@ impl Session {
         let most_bytes = self.in_flight.room(&limits);
         let (mut commands, mut last) = (0, 0);
         let next = loop {
-            match self.reader.scan() {
+            let is_complete = match self.reader.scan() {
                 Err(error) => break Parsed::Broken(error),
-                Ok(true) => {}
-                Ok(false) => match self.is_too_long(&limits) {
+                Ok(complete) => complete,
+            };
+            if !is_complete {
+                match self.is_too_long(&limits) {
                     Err(error) => break Parsed::Broken(error),
                     Ok(false) => break Parsed::NeedsInput,
-                    Ok(true) => {
-                        break match Class::of(self.reader.current()) {
-                            Class::Ordinary | Class::Script => Parsed::Command(Class::Alone),
-                            // No name, password or number is that long.
-                            Class::Local(_) => Parsed::Broken(CommandError::InvalidBulkLen),
-                            class => Parsed::Command(class),
-                        };
-                    }
-                },
+                    Ok(true) => {}
+                }
             }
-            match Class::of(self.reader.current()) {
-                class if self.failed_multi.is_some() => break Parsed::Command(class),
-                class @ (Class::Ordinary | Class::Script) => {
-                    if self.reader.current().len() > self.longest(&limits) {
-                        break Parsed::Command(Class::Alone);
-                    }
-                    if commands == 0 && self.in_flight.is_overloaded(&limits) {
-                        break Parsed::Command(Class::Ordinary);
-                    }
+            match self.route(!is_complete, commands == 0, &limits) {
+                Way::Shared { script } => {
                     let is_full = commands == most || self.reader.batch().len() >= most_bytes;
-                    if is_full || !self.choose_shared(class, outstanding + commands) {
+                    if is_full || !self.choose_shared(script, outstanding + commands) {
                         break Parsed::Full;
                     }
                     last = self.reader.batch().len();
                     self.reader.accept();
+                    commands += 1;
                 }
-                class => break Parsed::Command(class),
+                // No name, password or number is that long.
+                Way::Answer(_) if !is_complete => break Parsed::Broken(CommandError::InvalidBulkLen),
+                way => break Parsed::Leaves(way),
             }
-            commands += 1;
         };
         if commands > 0 {
             let now = Instant::now();
             self.client.count(commands, &self.reader.batch()[last..], now);
             self.in_flight.sent(commands, self.reader.batch().len());
             if outstanding == 0 && self.shared.should_leave(now) {
-                self.shared = self.route.pool.shared_for(self.shared.is_for_scripts(), &self.identity);
+                self.shared = self.route.backend.shared_for(self.shared.is_for_scripts(), &self.identity);
             }
             self.shared.submit(&self.client.inbox, self.reader.batch(), commands, now);
             self.reader.drop_batch();
@@ -95,15 +85,15 @@ impl Session {
 
     /// Bytes of a command that are kept until all of it has arrived.
     pub(super) fn longest(&self, limits: &Limits) -> usize {
-        if self.route.pool.cluster.is_some() { limits.cluster_command_bytes } else { limits.command_bytes }
+        if self.route.backend.cluster.is_some() { limits.cluster_command_bytes } else { limits.command_bytes }
     }
 
     /// Whether a command that has not ended must go on in pieces, or is refused: it is too long, or there is no room for more of it.
     ///
     /// A word that is longer than a server takes is the server's to refuse, if the command goes there in pieces. Otherwise it fails here.
     pub(super) fn is_too_long(&mut self, limits: &Limits) -> Result<bool, CommandError> {
-        let is_cluster = self.route.pool.cluster.is_some();
-        if is_cluster || self.route.share == Share::Always {
+        let is_cluster = self.route.backend.cluster.is_some();
+        if is_cluster {
             self.reader.check_word()?;
         }
         let is_full = is_cluster && self.in_flight.is_overloaded(limits);
@@ -150,13 +140,13 @@ impl Session {
 
     /// Attaches to the shared connection that a command needs. `false` if earlier commands must be answered before: what follows a
     /// script may go where the script went, but a script not where others wait.
-    fn choose_shared(&mut self, class: Class, in_flight: u32) -> bool {
-        let (is, needed) = (self.shared.is_for_scripts(), class == Class::Script);
+    fn choose_shared(&mut self, needed: bool, in_flight: u32) -> bool {
+        let is = self.shared.is_for_scripts();
         if in_flight > 0 {
             return is || !needed;
         }
         if is != needed {
-            self.shared = self.route.pool.shared_for(needed, &self.identity);
+            self.shared = self.route.backend.shared_for(needed, &self.identity);
         }
         true
     }

@@ -8,14 +8,14 @@ use bytes::{Buf, Bytes};
 use tracing::debug;
 use valkey_rdma_resp::CommandError;
 
+use super::route::Way;
 use super::slow_reader::MUCH;
-use super::unrun::Unrun;
 use super::{Closed, Session};
-use crate::class::{Class, Local, State};
-use crate::clients::Place;
-use crate::inbox::End;
-use crate::open_error::OpenError;
-use crate::private::{Event, Private};
+use crate::command::class::{Class, Local, State};
+use crate::session::clients::Place;
+use crate::session::inbox::End;
+use crate::upstream::open_error::OpenError;
+use crate::upstream::private::{Event, Private};
 
 /// Why a client leaves its private connection for a while, or for good.
 enum PrivateStep {
@@ -51,6 +51,11 @@ impl Session {
 
     /// Serves the client on a private connection, because other clients redirect their invalidations to it.
     pub(super) async fn target_mode(&mut self) -> Result<(), Closed> {
+        if self.failed_multi.is_some() {
+            // Its commands would run there.
+            self.client.refuse_redirects();
+            return Ok(());
+        }
         match self.private().await? {
             Ok(private) => self.serve(private).await,
             Err(error) => {
@@ -72,11 +77,13 @@ impl Session {
             self.out.put(&reply);
             return Err(Closed);
         }
+        let is_without_login = reply.starts_with(b"-NOAUTH");
+        if is_without_login {
+            self.route.backend.note_login_required();
+        }
         match class {
             // Without a login the server refuses it too.
-            Class::State(State::Multi) if !reply.starts_with(b"-NOAUTH") => {
-                self.fail_multi(Unrun::NotSent(error, reply));
-            }
+            Class::State(State::Multi) if !is_without_login => self.fail_multi(error, reply),
             _ => self.out.put(&reply),
         }
         self.drop_command(0).await
@@ -124,12 +131,12 @@ impl Session {
         // Invalidations for others, or an attempt to unblock this client, would reach the next one.
         let keep = !was_target && self.unblock.take().is_none();
         match ended.is_err() || private.tracker.was_reset() || was_target {
-            true => self.route.pool.upstreams.retire(self.identity.clone(), private, keep),
-            false => self.route.pool.upstreams.give_back(&self.identity, private),
+            true => self.route.backend.pool.retire(self.identity.clone(), private, keep),
+            false => self.route.backend.pool.give_back(&self.identity, private),
         }
         if ended.is_ok() {
             debug!(id = self.client.id, "a client is back on the shared connection");
-            self.shared = self.route.pool.shared(&self.identity);
+            self.shared = self.route.backend.shared(&self.identity);
         }
         ended
     }
@@ -222,13 +229,11 @@ impl Session {
 
     /// Whether what comes next needs no private connection.
     fn next_may_share(&mut self) -> bool {
-        let most = self.core.limits().command_bytes;
+        let limits = self.core.limits();
         match self.reader.scan() {
-            Ok(true) if self.reader.current().len() > most => false,
-            Ok(true) => {
-                matches!(Class::of(self.reader.current()), Class::Ordinary | Class::Script | Class::Local(_))
-            }
-            Ok(false) => !self.reader.is_long(most).unwrap_or_default(),
+            Ok(true) if self.reader.current().len() > limits.command_bytes => false,
+            Ok(true) => matches!(self.route(false, false, &limits), Way::Shared { .. } | Way::Answer(_)),
+            Ok(false) => !self.reader.is_long(limits.command_bytes).unwrap_or_default(),
             Err(_) => true,
         }
     }
@@ -307,16 +312,13 @@ impl Session {
     /// Takes over what the server has confirmed.
     fn apply(&mut self, event: Event) {
         match event {
-            Event::Database(database) => {
-                self.identity.database = database;
-                self.identity.selected_as = self.identity.login.clone();
-            }
+            Event::Database(database) => self.identity.database = database,
             Event::Login(login) => self.identity.login = Some(login),
             // The server has accepted it.
             Event::Name(name) => drop(self.set_name(&name)),
             Event::Protocol(protocol) => self.identity.protocol = protocol,
             Event::Reset => {
-                self.identity = self.route.pool.server.identity();
+                self.identity = self.route.backend.server.identity();
                 self.client.details().name.clear();
             }
         }
@@ -331,7 +333,7 @@ impl Session {
         match private.tracker.is_raw() {
             // After MONITOR, its end may be the answer to QUIT.
             true => debug!(id = self.client.id, cause, "the private connection of a client was lost"),
-            false => self.route.pool.upstreams.report_loss(self.client.id, cause),
+            false => self.route.backend.pool.report_loss(self.client.id, cause),
         }
     }
 }

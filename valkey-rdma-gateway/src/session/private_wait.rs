@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{Closed, Session};
-use crate::open_error::OpenError;
-use crate::private::Private;
+use crate::upstream::open_error::OpenError;
+use crate::upstream::private::Private;
 
 impl Session {
     /// A private connection. If the server is away, the client waits as commands on a shared connection do, unless it leaves. Nothing
@@ -18,9 +18,9 @@ impl Session {
     pub(super) async fn private(&mut self) -> Result<Result<Private, OpenError>, Closed> {
         self.metrics().moves.add(1);
         let name = self.client.details().name.clone();
-        let (upstreams, identity) = (self.route.pool.upstreams.clone(), self.identity.clone());
+        let (pool, identity) = (self.route.backend.pool.clone(), self.identity.clone());
         let (limit, is_missed) = (self.core.limits().offline(), AtomicBool::new(false));
-        let mut opening = pin!(upstreams.private_within(limit, &identity, &name, &is_missed));
+        let mut opening = pin!(pool.private_within(limit, &identity, &name, &is_missed));
         let mut usual = pin!(sleep(USUAL));
         poll_fn(|cx| match opening.as_mut().poll(cx) {
             Poll::Ready(opened) => Poll::Ready(Ok(opened)),

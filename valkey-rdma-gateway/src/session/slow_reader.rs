@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-use crate::limits::Limits;
+use crate::config::limits::Limits;
 
 /// What a client does while it has too many replies unread.
 #[derive(Default)]

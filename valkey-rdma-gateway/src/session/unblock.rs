@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::Session;
-use crate::inbox::Inbox;
-use crate::pool::Attached;
-use crate::private::Private;
-use crate::words::encode;
+use crate::command::words::encode;
+use crate::session::inbox::Inbox;
+use crate::upstream::backend::Attached;
+use crate::upstream::private::Private;
 
 /// An attempt.
 pub(super) type Attempt = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -42,7 +42,7 @@ impl Session {
                 None if private.upstream.id == 0 => return Poll::Ready(true),
                 None => {
                     private.tracker.expect_unblocked();
-                    let shared = self.route.pool.shared(&self.identity);
+                    let shared = self.route.backend.shared(&self.identity);
                     self.unblock.insert(Box::pin(attempt(shared, private.upstream.id)))
                 }
             };

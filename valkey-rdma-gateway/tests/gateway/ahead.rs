@@ -49,7 +49,7 @@ async fn all_kinds(gateway: &Running) {
 async fn a_pipeline_that_is_sent_before_it_is_read_is_answered_g5() {
     let (_server, rdma, tcp) = mock_with(Mock::new()).await;
     for url in [&rdma, &tcp] {
-        for share in [Share::Auto, Share::Always, Share::Never] {
+        for share in [Share::Auto, Share::Never] {
             all_kinds(&start(&config(url, share, limits())).await).await;
         }
     }
@@ -111,7 +111,7 @@ async fn a_client_that_never_reads_is_closed_in_front_of_a_cluster_g5() {
     let swaps = encode(["SET", "k", &value, "GET"]).repeat(200);
     let transactions = [&encode(["MULTI"])[..], &swaps, &encode(["EXEC"])].concat().repeat(5);
     for (number, bytes) in [(1, swaps.repeat(3)), (2, transactions)] {
-        let mut client = gateway.client().await;
+        let mut client = gateway.owner().await;
         assert_eq!(client.say(&format!("SET k {value}")).await, "OK");
         let _closed = client.stream_send(&bytes).await;
         gateway.until("gateway_clients_slow", |count| count == number).await;

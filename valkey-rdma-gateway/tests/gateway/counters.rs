@@ -51,7 +51,7 @@ async fn services_count_apart() {
     of_server.command("GET k").await;
     of_server.expect_end().await;
     // It has made room for itself.
-    let mut of_server = gateway.client().await;
+    let mut of_server = gateway.owner().await;
 
     let metrics = get(gateway.gateway.metrics_addr().unwrap(), "/metrics").await;
     for (name, expected) in [
@@ -183,19 +183,6 @@ async fn commands_that_a_cluster_refuses_are_counted_in_a_transaction_too() {
 }
 
 #[tokio::test]
-async fn commands_that_share_always_refuses_are_counted() {
-    let (_server, url, _) = mock_with(Mock::new()).await;
-    let gateway = counting(config(&url, Share::Always, Limits::default())).await;
-    let mut client = gateway.client().await;
-    for line in ["WATCH k", "MULTI", "SET k v", "EXEC"] {
-        client.say(line).await;
-    }
-    // MULTI itself succeeds, so that clients which pipeline know what to do.
-    assert_eq!(count(&gateway, "commands_refused").await, 3);
-    assert_eq!(count(&gateway, "commands_not_sent").await, 0);
-}
-
-#[tokio::test]
 async fn metrics_tell_the_version_and_the_state_of_the_process() {
     let (_server, url, _) = mock_with(Mock::new()).await;
     let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
@@ -247,7 +234,7 @@ async fn names_with_any_characters_keep_metrics_and_info_readable() {
         // So that its connection is in the metrics.
         client.command("GET k").await;
         client.expect_end().await;
-        let mut client = running.client().await;
+        let mut client = running.owner().await;
         let metrics = get(running.gateway.metrics_addr().unwrap(), "/metrics").await;
         let body = metrics.split_once("\r\n\r\n").expect("a head and a body").1;
         assert!(body.contains(&format!("{label}\"}}")), "{body}");

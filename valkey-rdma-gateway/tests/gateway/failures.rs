@@ -153,7 +153,7 @@ async fn half_commands_and_idle_clients_disturb_no_other() {
     drop(endless);
     gateway.until("gateway_connections", |count| count == 1).await;
     for _ in 0..60 {
-        hostile.push(gateway.client().await);
+        hostile.push(gateway.owner().await);
     }
     let mut refused = hostile.pop().unwrap();
     let reply = timeout(Duration::from_secs(30), refused.try_reply()).await.expect("in time");

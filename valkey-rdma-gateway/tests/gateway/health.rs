@@ -207,7 +207,7 @@ const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 async fn a_server_that_has_room_again_is_found_without_a_command() {
     let server = Scripted::start().await;
     let (running, addr) = in_front_of(&server.url).await;
-    let mut client = running.client().await;
+    let mut client = running.owner().await;
     client.command("GET a").await;
     refuse_for_want_of_room(server.accept_raw().await).await;
     client.expect_bytes(FULL).await;
@@ -247,8 +247,9 @@ async fn clients_with_connections_of_their_own_show_that_the_server_is_there() {
 #[tokio::test]
 async fn an_idle_gateway_in_front_of_a_cluster_knows_whether_a_node_is_there() {
     let mocks = MockCluster::start(3).await.expect("free ports");
-    let mut urls = vec!["emulated://127.0.0.1:1".to_owned()];
-    urls.extend(mocks.urls());
+    let mut urls = mocks.urls();
+    let (scheme, _) = urls[0].split_once("://").unwrap();
+    urls.insert(0, format!("{scheme}://127.0.0.1:1"));
     let (running, addr) = with_health(cluster_config(urls, Limits::default())).await;
     assert!(get(addr, "/health").await.ends_with("\r\n\r\nok\n"), "one of the nodes given is enough");
     let mut client = running.client().await;

@@ -1,9 +1,9 @@
-//! Lost servers: what is sent again, what waits, and which clients are closed. The rows of "When the server is away" in the README.
+//! Lost servers: what is sent again, what waits, and which clients are closed. The rows of "When the server is away" of docs/gateway.md.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use valkey_rdma_gateway::Share;
-use valkey_rdma_mock::Mock;
+use valkey_rdma_mock::{Mock, Reply};
 
 use crate::scripted::{Scripted, expect, log_in};
 use crate::support::{PATIENCE, Reserved, encode, gateway, in_front_of, mock_with, text};
@@ -401,4 +401,29 @@ async fn without_room_a_client_reads_the_reason_and_stays_connected() {
         assert!(reply.starts_with(&answer), "{line}: {reply}");
     }
     assert_eq!(client.say("GET k").await, "(nil)");
+}
+
+/// Its commands do not run on the private connection that other clients want it to have.
+#[tokio::test]
+async fn the_client_of_a_failed_transaction_gets_no_redirected_invalidations() {
+    let mock = Mock::new();
+    mock.on("CLIENT TRACKING").reply(Reply::OK);
+    let (_server, _, url) = mock_with(mock).await;
+    let gateway = in_front_of(&url, |limits| limits.upstreams = 8).await;
+    let mut others = Vec::new();
+    for _ in 0..6 {
+        let mut other = gateway.client().await;
+        assert_eq!(other.say("WATCH k").await, "OK");
+        others.push(other);
+    }
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("MULTI").await, "OK");
+    for other in &mut others {
+        assert_eq!(other.say("UNWATCH").await, "OK");
+    }
+    assert_eq!(others[0].say("CLIENT TRACKING ON REDIRECT 7").await, "OK");
+    assert!(client.say("SET k v").await.starts_with("-NOUPSTREAM"));
+    assert!(client.say("EXEC").await.starts_with("-EXECABORT"));
+    assert_eq!(client.say("GET k").await, "(nil)");
+    assert_eq!(client.say("CLIENT ID").await, ":7");
 }

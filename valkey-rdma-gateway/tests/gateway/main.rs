@@ -24,3 +24,4 @@ mod sentinel;
 mod standing;
 mod state;
 mod support;
+mod unix_server;

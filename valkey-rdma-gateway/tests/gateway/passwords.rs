@@ -1,11 +1,12 @@
 //! Passwords that change: those in files, for clients that do not log in themselves, and those of clients.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::yield_now;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use valkey_rdma_gateway::{Activation, Config, GatewayError, Limits, Share};
 use valkey_rdma_mock::{Mock, MockCluster, MockServer, Reply};
 
@@ -69,7 +70,23 @@ async fn a_new_client_of_a_cluster_does_not_use_the_rights_of_those_before_it_re
         }
     };
     timeout(PATIENCE, newcomer_is_refused).await.expect("refused soon");
-    assert_eq!(before.say("GET k").await, "v", "as directly");
+    assert!(before.say("GET k").await.starts_with("-NOAUTH"), "it gets a new connection too");
+}
+
+/// The transaction needs a new connection, which the server refuses, and the shared one is still logged in.
+#[tokio::test]
+async fn no_part_of_a_transaction_runs_if_the_server_requires_a_login_by_now() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("SET k v").await, "OK");
+    assert_eq!(client.say("CONFIG SET requirepass pw").await, "OK");
+    client.send(["MULTI", "SET k changed", "EXEC"].map(|line| encode(line.split(' '))).concat()).await;
+    for _ in 0..3 {
+        assert!(text(&client.reply().await).starts_with("-NOAUTH"));
+    }
+    assert_eq!(client.say("AUTH pw").await, "OK");
+    assert_eq!(client.say("GET k").await, "v");
 }
 
 /// A connection that is logged in stays so. Directly, a new client has a new one.
@@ -95,7 +112,8 @@ async fn a_new_client_does_not_use_the_rights_of_those_before_the_server_require
         assert!(newcomer.say("WATCH k").await.starts_with("-NOAUTH"));
         assert_eq!(newcomer.say("AUTH pw").await, "OK");
         assert_eq!(newcomer.say("GET k").await, "v");
-        assert_eq!(before.say("GET k").await, "v", "as directly");
+        assert!(before.say("GET k").await.starts_with("-NOAUTH"), "it gets a new connection too");
+        assert_eq!(before.say("AUTH pw").await, "OK");
         before.send(encode(["CONFIG", "SET", "requirepass", ""])).await;
         assert_eq!(text(&before.reply().await), "OK");
         let newcomer_is_admitted = async {
@@ -104,6 +122,34 @@ async fn a_new_client_does_not_use_the_rights_of_those_before_the_server_require
             }
         };
         timeout(PATIENCE, newcomer_is_admitted).await.expect("admitted again");
+    }
+}
+
+/// The server had logged it in again by RESET, and the gateway reads that only after the server has begun to require a login.
+#[tokio::test]
+async fn a_connection_that_was_reset_before_the_server_required_a_login_gets_no_new_client() {
+    let mock = Mock::new();
+    // It follows RESET.
+    let slow = mock.on("HELLO").with("2").delay(Duration::from_secs(3));
+    let (_server, rdma, _) = mock_with(mock).await;
+    let gateway = gateway(&rdma, Share::Auto).await;
+    let (mut client, mut subscriber) = (gateway.client().await, gateway.client().await);
+    assert_eq!(client.say("SET k v").await, "OK");
+    subscriber.say("SUBSCRIBE c").await;
+    drop(subscriber);
+    let is_reset = async {
+        while slow.matched() == 0 {
+            yield_now().await;
+        }
+    };
+    timeout(PATIENCE, is_reset).await.expect("reset soon");
+    assert_eq!(client.say("CONFIG SET requirepass pw").await, "OK");
+    advance(1).await;
+    assert!(gateway.client().await.say("GET k").await.starts_with("-NOAUTH"));
+    advance(3).await;
+    for _ in 0..30 {
+        sleep(Duration::from_millis(10)).await;
+        assert!(client.say("WATCH k").await.starts_with("-NOAUTH"));
     }
 }
 

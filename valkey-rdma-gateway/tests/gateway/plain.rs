@@ -106,14 +106,24 @@ async fn a_client_that_closes_its_side_gets_its_last_replies() {
 #[tokio::test]
 async fn rdma_clients_reach_a_server_without_rdma() {
     let (_server, _, server) = mock_with(Mock::new()).await;
-    for share in [Share::Auto, Share::Never] {
+    for (share, buffers) in [(Share::Auto, 1 << 20), (Share::Never, 65_536)] {
         let listen = vec!["emulated:127.0.0.1:0".parse().unwrap()];
         let servers = vec![server.clone()];
-        let route = RouteConfig { listen, servers, cluster: false, user: None, password_file: None, share };
-        let config = Config::new(route);
+        let route = RouteConfig {
+            listen,
+            servers,
+            cluster: false,
+            user: None,
+            password_file: None,
+            share,
+            tls: None,
+        };
+        let mut config = Config::new(route);
+        config.limits.client_buffer_bytes = buffers;
         let gateway = Gateway::start(&config, &Activation::default()).await.unwrap();
         let [Listen::Emulated(addr)] = gateway.listening()[..] else { panic!("one listener") };
         let client = Client::connect(format!("emulated://{addr}")).await.unwrap();
+        assert_eq!(client.info().tx_window.map(|bytes| bytes as usize), Some(buffers));
         client.command(["SET", "k", "v"]).await.unwrap();
         assert_eq!(client.command(["GET", "k"]).await.unwrap().as_str(), Some("v"));
         let large = "x".repeat(3 << 20);

@@ -311,33 +311,6 @@ async fn clients_are_listed_named_and_killed() {
 }
 
 #[tokio::test]
-async fn state_is_refused_when_everything_is_shared() {
-    let (_server, url, _) = mock_with(Mock::new()).await;
-    let gateway = gateway(&url, Share::Always).await;
-    let mut client = gateway.client().await;
-    for line in ["BLPOP k 0", "SUBSCRIBE a", "MONITOR", "CLIENT REPLY OFF"] {
-        let reply = client.say(line).await;
-        assert!(reply.starts_with("-ERR the gateway runs with share=always"), "{line}: {reply}");
-    }
-    // The commands of a refused transaction are not run one by one.
-    for end in ["EXEC", "DISCARD", "RESET"] {
-        let lines = ["MULTI", "SET k v", "CLIENT ID", "BLPOP k 0", end, "GET k"];
-        client.send(lines.map(|line| encode(line.split(' '))).concat()).await;
-        assert_eq!(text(&client.reply().await), "OK");
-        for _ in 0..3 {
-            assert!(text(&client.reply().await).starts_with("-ERR the gateway runs with share=always"));
-        }
-        let reply = text(&client.reply().await);
-        assert!(reply.starts_with("-EXECABORT") || reply == "OK" || reply == "RESET", "{end}: {reply}");
-        assert_eq!(text(&client.reply().await), "(nil)");
-    }
-    assert_eq!(client.say("SELECT 3").await, "OK");
-    assert_eq!(client.say("SET k v").await, "OK");
-    assert_eq!(client.say("QUIT").await, "OK");
-    client.expect_end().await;
-}
-
-#[tokio::test]
 async fn invalidations_are_redirected_to_a_client_without_state() {
     let server = Scripted::start().await;
     let gateway = gateway(&server.url, Share::Auto).await;
@@ -368,30 +341,6 @@ async fn invalidations_are_redirected_to_a_client_without_state() {
     assert_eq!(end.unwrap(), 0);
     source.command("CLIENT TRACKING ON REDIRECT 999").await;
     expect(&mut to_source, &encode("CLIENT TRACKING ON REDIRECT 9223372036854775807".split(' '))).await;
-}
-
-#[tokio::test]
-async fn a_user_keeps_a_database_that_it_may_not_select() {
-    let server = Scripted::start().await;
-    let gateway = gateway(&server.url, Share::Auto).await;
-    let mut client = gateway.client().await;
-    let _shared = server.accept().await;
-    let select = encode(["SELECT", "9"]);
-    client.send(&select).await;
-    let mut ninth = server.accept_after(&[&select], "valkey-rdma-gateway", 8).await;
-    expect(&mut ninth, &select).await;
-    ninth.write_all(b"+OK\r\n").await.unwrap();
-    assert_eq!(text(&client.reply().await), "OK");
-    let auth = encode(["AUTH", "bob", "secret"]);
-    client.send(&auth).await;
-    let mut checker = server.accept_checker().await;
-    expect(&mut checker, &auth).await;
-    checker.write_all(b"+OK\r\n").await.unwrap();
-    assert_eq!(text(&client.reply().await), "OK");
-    // The login that was allowed to select comes first.
-    let mut of_bob = server.accept_after(&[&select, &auth], "valkey-rdma-gateway", 9).await;
-    client.command("GET k").await;
-    expect(&mut of_bob, &encode(["GET", "k"])).await;
 }
 
 /// Else each client would get the reply to the command before its own, and a wrong password the OK of another.

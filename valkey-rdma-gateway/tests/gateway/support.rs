@@ -1,15 +1,20 @@
 //! A mock server, a gateway in front of it, and clients that speak RESP.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream, UnixStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
-use valkey_rdma_gateway::{Activation, Config, Gateway, Limits, Listen, RouteConfig, Share};
+use valkey_rdma_client::{Config as ClientConfig, Dialer};
+use valkey_rdma_gateway::{Activation, Config, Gateway, Limits, Listen, RouteConfig, RouteTls, Share};
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_resp::{Decoder, Protocol, Value};
+use valkey_rdma_testkit::ReservedPort;
+use valkey_rdma_transport::AnyStream;
+use valkey_rdma_transport::tls::{ClientTls, TlsConnector};
 
 /// Longer than any step takes, also in a soak on a machine that is busy with other work. Only a failing test waits for it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
@@ -23,27 +28,50 @@ pub(crate) async fn mock_with(mock: Mock) -> (Server, String, String) {
     (server, urls[0].clone(), urls[1].clone())
 }
 
-/// The address of a server that is away: bound, so that nothing else takes the port.
-pub(crate) struct Reserved {
-    _socket: TcpSocket,
-    pub(crate) address: std::net::SocketAddr,
-}
+/// A server that is away.
+pub(crate) struct Reserved(ReservedPort);
 
 impl Reserved {
     pub(crate) fn new() -> Self {
-        let socket = TcpSocket::new_v4().expect("a socket");
-        socket.set_reuseaddr(true).expect("a socket");
-        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("free ports");
-        let address = socket.local_addr().expect("bound");
-        Self { _socket: socket, address }
+        Self(ReservedPort::new())
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("valkey://{}", self.address)
+        format!("valkey://{}", self.0.addr())
     }
 
     pub(crate) async fn serve(&self, mock: Mock) -> Server {
-        Server::builder(mock).tcp(self.address).start().await.expect("the port is free")
+        Server::builder(mock).tcp(self.0.addr()).start().await.expect("the port is free")
+    }
+}
+
+/// A server at a Unix socket. It ends as a killed one does: its connections are closed, and its file stays.
+pub(crate) struct UnixServer {
+    _server: Server,
+    serving: JoinHandle<()>,
+}
+
+impl UnixServer {
+    /// Mocks listen over TCP: each connection of the socket has one there.
+    pub(crate) async fn start(path: &Path, mock: Mock) -> Self {
+        let (server, _, url) = mock_with(mock).await;
+        let _ = std::fs::remove_file(path);
+        let listener = UnixListener::bind(path).expect("a short path");
+        let dialer = Dialer::new(url, &ClientConfig::default()).expect("a good URL");
+        let serving = tokio::spawn(async move {
+            let mut clients = JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut behind = dialer.dial().await.expect("the mock listens");
+                clients.spawn(async move { copy_bidirectional(&mut client, &mut behind).await });
+            }
+        });
+        Self { _server: server, serving }
+    }
+
+    /// Closes all connections, and returns when nothing listens there any more.
+    pub(crate) async fn kill(self) {
+        self.serving.abort();
+        let _ = self.serving.await;
     }
 }
 
@@ -54,23 +82,36 @@ pub(crate) fn socket_path() -> PathBuf {
     std::env::temp_dir().join(format!("vrg-{}-{number}.sock", std::process::id()))
 }
 
+/// The certificate of the gateway and of mocks, in a run over TLS: while `VALKEY_RDMA_MOCK_TLS` names a folder with `server.crt` and
+/// `server.key`, and `SSL_CERT_FILE` their issuer, clients use TLS.
+fn certificate() -> Option<RouteTls> {
+    let folder = PathBuf::from(std::env::var_os("VALKEY_RDMA_MOCK_TLS")?);
+    let [cert, key] = ["server.crt", "server.key"].map(|name| folder.join(name));
+    Some(RouteTls { cert, key, client_ca: None, client_auth: None })
+}
+
 /// A gateway on a Unix socket and a TCP port, in front of a server.
 pub(crate) struct Running {
     pub(crate) gateway: Gateway,
     pub(crate) unix: PathBuf,
     pub(crate) tcp: std::net::SocketAddr,
+    /// In a run over TLS.
+    tls: Option<std::net::SocketAddr>,
 }
 
 pub(crate) fn config(url: &str, share: Share, limits: Limits) -> Config {
     let unix = format!("unix:{}", socket_path().display());
-    let listen = [unix.as_str(), "tcp:127.0.0.1:0"].map(|text| text.parse().expect("an address"));
+    let mut listen = vec![unix.as_str(), "tcp:127.0.0.1:0"];
+    let tls = certificate();
+    listen.extend(tls.as_ref().map(|_| "tls:127.0.0.1:0"));
     let mut config = Config::new(RouteConfig {
-        listen: listen.into(),
+        listen: listen.into_iter().map(|text| text.parse().expect("an address")).collect(),
         servers: vec![url.to_owned()],
         cluster: false,
         user: None,
         password_file: None,
         share,
+        tls,
     });
     config.limits = limits;
     config
@@ -85,15 +126,16 @@ pub(crate) fn cluster_config(urls: Vec<String>, limits: Limits) -> Config {
 
 pub(crate) async fn start(config: &Config) -> Running {
     let gateway = Gateway::start(config, &Activation::default()).await.expect("starts");
-    let (mut unix, mut tcp) = (None, None);
+    let (mut unix, mut tcp, mut tls) = (None, None, None);
     for address in gateway.listening() {
         match address {
             Listen::Unix(path) => unix = Some(path),
             Listen::Tcp(addr) => tcp = Some(addr),
+            Listen::Tls(addr) => tls = Some(addr),
             _ => {}
         }
     }
-    Running { gateway, unix: unix.expect("a path"), tcp: tcp.expect("a port") }
+    Running { gateway, unix: unix.expect("a path"), tcp: tcp.expect("a port"), tls }
 }
 
 pub(crate) async fn gateway(url: &str, share: Share) -> Running {
@@ -161,8 +203,13 @@ pub(crate) async fn advance(seconds: u64) {
 }
 
 impl Running {
-    /// A client on the Unix socket.
+    /// A client on the Unix socket, or in a run over TLS an encrypted one.
     pub(crate) async fn client(&self) -> Client {
+        if self.tls.is_some() { self.tcp_client().await } else { self.owner().await }
+    }
+
+    /// A client on the Unix socket in each case: it may see what the gateway shows, and the system keeps little for it.
+    pub(crate) async fn owner(&self) -> Client {
         Client::new(UnixStream::connect(&self.unix).await.expect("connects"))
     }
 
@@ -177,14 +224,21 @@ impl Running {
         clients
     }
 
-    /// A client on the TCP port.
+    /// A client on the TCP port, or in a run over TLS an encrypted one.
     pub(crate) async fn tcp_client(&self) -> Client {
-        Client::new(TcpStream::connect(self.tcp).await.expect("connects"))
+        let connect = async |addr| AnyStream::Tcp(TcpStream::connect(addr).await.expect("connects"));
+        Client::new(match self.tls {
+            None => connect(self.tcp).await,
+            Some(addr) => {
+                let connector = TlsConnector::new(ClientTls::default());
+                connector.connect("127.0.0.1", connect(addr).await).await.expect("encrypts")
+            }
+        })
     }
 
     /// A number from INFO gateway.
     pub(crate) async fn info(&self, name: &str) -> u64 {
-        self.client().await.info(name).await
+        self.owner().await.info(name).await
     }
 
     /// Waits until a number of INFO gateway is as expected.
@@ -222,7 +276,11 @@ impl Client {
 
     /// Sends bytes. `None` if the connection is closed.
     pub(crate) async fn stream_send(&mut self, bytes: &[u8]) -> Option<()> {
-        timeout(PATIENCE, self.stream.write_all(bytes)).await.expect("in time").ok()
+        let sent = async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        };
+        timeout(PATIENCE, sent).await.expect("in time").ok()
     }
 
     /// Sends the words of a line as one command.

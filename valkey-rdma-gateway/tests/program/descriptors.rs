@@ -4,20 +4,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tokio::net::{TcpSocket, UnixStream};
+use tokio::net::UnixStream;
 use valkey_rdma_mock::{Mock, Server};
-use valkey_rdma_testkit::{Child, Signal};
+use valkey_rdma_testkit::{Child, ReservedPort, Signal};
 
 use crate::support::{Client, PATIENCE, encode, get, mock_with, socket_path, text, until, until_health};
-
-/// Bound, so that nothing else takes the port; the returned socket does not listen.
-fn reserved() -> (TcpSocket, SocketAddr) {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = socket.local_addr().unwrap();
-    (socket, address)
-}
 
 /// The program with these limits of open files.
 fn with_limits(limits: &str, arguments: &[&str]) -> Child {
@@ -55,7 +46,8 @@ async fn served(socket: &Path, clients: usize) -> Vec<Client> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_returns_and_health_answers_however_many_clients_there_are() {
-    let ((_held, port), (_also_held, metrics)) = (reserved(), reserved());
+    let reserved = [ReservedPort::new(), ReservedPort::new()];
+    let [port, metrics] = reserved.each_ref().map(ReservedPort::addr);
     let server = Server::builder(Mock::new()).tcp(port).start().await.unwrap();
     let (mut child, socket) = limited("ulimit -n 64", port, metrics);
     let mut clients = served(&socket, 80).await;
@@ -82,7 +74,8 @@ async fn a_server_returns_and_health_answers_however_many_clients_there_are() {
 async fn the_soft_limit_of_open_files_is_raised() {
     let (_server, _, url) = mock_with(Mock::new()).await;
     let server = url.split_once("://").unwrap().1.parse().unwrap();
-    let (_held, metrics) = reserved();
+    let reserved = ReservedPort::new();
+    let metrics = reserved.addr();
     let (_child, socket) = limited("ulimit -S -n 64 && ulimit -H -n 400", server, metrics);
     assert_eq!(served(&socket, 80).await.len(), 80);
     assert!(get(metrics, "/metrics").await.contains("\nprocess_max_fds 400\n"));
@@ -91,7 +84,8 @@ async fn the_soft_limit_of_open_files_is_raised() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_have_their_places_after_a_reload_to_another_server() {
     let (former, current) = (mock_with(Mock::new()).await, mock_with(Mock::new()).await);
-    let (_held, metrics) = reserved();
+    let reserved = ReservedPort::new();
+    let metrics = reserved.addr();
     let (socket, file) = (socket_path(), socket_path().with_extension("toml"));
     let listen = format!("listen = [\"unix:{}\"]", socket.display());
     let lead_to = |url: &str| {

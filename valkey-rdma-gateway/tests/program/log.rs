@@ -6,7 +6,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use valkey_rdma_mock::Mock;
 use valkey_rdma_server::{Command, Handler, Peer, Reply, Server};
-use valkey_rdma_testkit::{Child, Signal};
+use valkey_rdma_testkit::{Child, ReservedPort, Signal};
 
 use crate::program;
 use crate::scripted::{Scripted, expect};
@@ -153,6 +153,25 @@ async fn limits_that_need_a_restart_are_named_at_a_reload() {
     assert_eq!(log.matches("needs a restart").count(), 1, "{log}");
 }
 
+/// It holds for listeners that are new.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_the_buffers_of_a_listener_is_named_at_a_reload() {
+    let file = socket_path().with_extension("toml");
+    let configure = |limits: &str| {
+        let route = "[[route]]\nlisten = [\"emulated:127.0.0.1:0\"]\nserver = \"valkey://127.0.0.1:1\"\n";
+        std::fs::write(&file, format!("{route}[limits]\n{limits}\n")).unwrap();
+    };
+    configure("");
+    let child = Child::start(&mut program(&["--config", file.to_str().unwrap()])).unwrap();
+    child.line_with("ready ", PATIENCE).unwrap();
+    configure("client_buffer_bytes = 65536");
+    child.signal(Signal::HUP);
+    let line = child.line_with("needs a restart", PATIENCE).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(line.contains("WARN"), "{line}");
+    assert!(line.contains("limits.client_buffer_bytes 1048576 -> 65536 needs a restart"), "{line}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_without_any_file_says_so() {
     let (_server, _, url) = mock_with(Mock::new()).await;
@@ -235,11 +254,8 @@ impl Handler for Sentinel {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_does_not_answer_is_logged_while_the_server_does() {
-    // Bound, so that nothing else takes the port.
-    let reserved = tokio::net::TcpSocket::new_v4().unwrap();
-    reserved.set_reuseaddr(true).unwrap();
-    reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = reserved.local_addr().unwrap();
+    let reserved = ReservedPort::new();
+    let address = reserved.addr();
     let (_server, _, url) = mock_with(Mock::new()).await;
     let (host, port) = url.split_once("://").unwrap().1.split_once(':').unwrap();
     let primary = Sentinel(vec![Reply::bulk(host.to_owned()), Reply::bulk(port.to_owned())]);

@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 
 use tokio::net::TcpStream;
 use valkey_rdma_mock::Mock;
+#[cfg(feature = "tls")]
+use valkey_rdma_testkit::Authority;
 use valkey_rdma_testkit::Signal;
 
 use crate::reported;
@@ -26,9 +28,14 @@ struct Gateway {
 impl Gateway {
     /// With this socket, and these addresses to listen on.
     fn start(url: &str, passed: TcpListener, listen: &[&str]) -> Self {
+        Self::start_with(url, passed, listen, "")
+    }
+
+    /// With more lines in the configuration, until the first reload.
+    fn start_with(url: &str, passed: TcpListener, listen: &[&str], more: &str) -> Self {
         let folder = socket_path().with_extension("folder");
         std::fs::create_dir(&folder).unwrap();
-        write(&folder, url, listen);
+        write(&folder, url, listen, more);
         let systemd = UnixDatagram::bind(folder.join("systemd")).unwrap();
         let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
         let mut command = Command::new("sh");
@@ -46,7 +53,7 @@ impl Gateway {
 
     /// Returns what the gateway reports.
     fn reload(&self, listen: &[&str]) -> String {
-        write(&self.folder, &self.url, listen);
+        write(&self.folder, &self.url, listen, "");
         self.signal(Signal::HUP);
         reported(&self.systemd)
     }
@@ -65,8 +72,8 @@ impl Gateway {
     }
 }
 
-fn write(folder: &Path, url: &str, listen: &[&str]) {
-    let text = format!("[[route]]\nlisten = {listen:?}\nserver = \"{url}\"\n");
+fn write(folder: &Path, url: &str, listen: &[&str], more: &str) {
+    let text = format!("[[route]]\nlisten = {listen:?}\nserver = \"{url}\"\n{more}");
     std::fs::write(folder.join("config.toml"), text).unwrap();
 }
 
@@ -113,4 +120,21 @@ async fn a_passed_socket_survives_a_reload_that_fails() {
     assert!(refused.ends_with(&reason), "{refused}");
     let log = gateway.stop();
     assert_eq!(log.matches(UNSERVED).count(), 1, "at the start: {log}");
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_passed_socket_may_be_for_tls() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let passed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = passed.local_addr().unwrap();
+    let issuer = Authority::new("An issuer");
+    let pair = issuer.issue(&["127.0.0.1"]);
+    let table = format!("[route.tls]\ncert = {:?}\nkey = {:?}\n", pair.cert, pair.key);
+    let gateway = Gateway::start_with(&url, passed, &[&format!("tls:{addr}")], &table);
+    let client =
+        valkey_rdma_client::Client::connect(format!("valkeys://{addr}?ca={}", issuer.ca().display()));
+    assert_eq!(client.await.unwrap().command(["ECHO", "x"]).await.unwrap().as_str(), Some("x"));
+    let log = gateway.stop();
+    assert!(!log.contains(UNSERVED), "{log}");
 }

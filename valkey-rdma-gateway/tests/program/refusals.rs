@@ -68,19 +68,6 @@ async fn what_the_gateway_of_a_cluster_refuses_is_logged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_share_always_refuses_is_logged() {
-    let mock = Mock::new();
-    mock.on("AUTH").reply(Reply::OK);
-    let (_server, _, url) = mock_with(mock).await;
-    let large = format!("SET s3cret {}", "x".repeat(100_000));
-    for (line, name) in [("BLPOP s3cret 0", "BLPOP"), (&large, "SET")] {
-        let log = log(&["--share", "always", "--server", &url], line).await;
-        let lines = few(&log, "the command of a client was refused");
-        assert!(lines[0].contains(&format!("\"{name}\"")) && lines[0].contains("\"app\""), "{log}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http_requests_are_logged() {
     let (_server, _, url) = mock_with(Mock::new()).await;
     let socket = socket_path();

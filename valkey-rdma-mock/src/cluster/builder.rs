@@ -3,10 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use valkey_rdma_server::{BindError, DeviceKind, Server, Transport, TransportConfig};
+use valkey_rdma_server::{BindError, DeviceKind, Server, ServerTls, Transport, TransportConfig};
 
 use super::MockCluster;
 use super::node::{Addresses, Node, Running};
+use crate::encryption;
 use crate::held_port::is_in_use;
 use crate::membership::{Bus, Endpoint, Member, NodeInfo, Topology};
 use crate::mock::Mock;
@@ -20,6 +21,7 @@ pub struct MockClusterBuilder {
     first_port: Option<u16>,
     transports: Transports,
     transport: TransportConfig,
+    tls: Option<ServerTls>,
     zones: Vec<String>,
 }
 
@@ -45,6 +47,7 @@ impl MockClusterBuilder {
             first_port: None,
             transports: Transports::Rdma(DeviceKind::Emulated),
             transport: TransportConfig::default(),
+            tls: encryption::from_environment(),
             zones: Vec::new(),
         }
     }
@@ -78,6 +81,13 @@ impl MockClusterBuilder {
     /// The options of RDMA connections, for example smaller buffers for many nodes.
     pub fn transport(mut self, config: &TransportConfig) -> Self {
         self.transport = config.clone();
+        self
+    }
+
+    /// Encrypts all connections with this certificate, which should name the [address](Self::bind) of the nodes. They announce these ports.
+    /// Default: none, or that of the environment as for [`MockServer`](crate::MockServer).
+    pub fn tls(mut self, settings: impl Into<Option<ServerTls>>) -> Self {
+        self.tls = settings.into();
         self
     }
 
@@ -142,7 +152,8 @@ impl MockClusterBuilder {
             .or(addresses.rdma.map(|(_, addr)| addr))
             .unwrap_or_else(|| self.port_of(member.index));
         member.bus.change(|topology| topology.nodes[member.index].addr = announced);
-        let names = [("tcp", addresses.tcp), ("rdma", addresses.rdma.map(|(_, addr)| addr))];
+        let over_tcp = if self.tls.is_some() { "tls" } else { "tcp" };
+        let names = [(over_tcp, addresses.tcp), ("rdma", addresses.rdma.map(|(_, addr)| addr))];
         let names = names.into_iter().filter_map(|(name, addr)| Some((name, addr?))).enumerate();
         let line = |(index, (name, addr)): (usize, (&str, SocketAddr))| {
             format!("listener{index}:name={name},bind={},port={}", addr.ip(), addr.port())
@@ -154,15 +165,16 @@ impl MockClusterBuilder {
 
     async fn listen(&self, member: &Member) -> Result<(Running, Addresses), BindError> {
         let mock = Arc::new(Mock::node(member.clone()));
-        let builder = Server::builder(mock.clone());
+        let builder = Server::builder(mock.clone()).direct(true);
         let port = self.port_of(member.index);
-        let (builder, rdma) = match self.transports {
-            Transports::Tcp => (builder.tcp(port), None),
-            Transports::Rdma(device) => (builder.rdma(device, port, &self.transport), None),
-            Transports::Both(device) => (builder.tcp(port), Some(device)),
+        let mut addresses =
+            Addresses { tcp: None, rdma: None, transport: self.transport.clone(), tls: self.tls.clone() };
+        let (first, rdma) = match self.transports {
+            Transports::Tcp => (addresses.over_tcp(port), None),
+            Transports::Rdma(device) => (addresses.over_rdma(device, port), None),
+            Transports::Both(device) => (addresses.over_tcp(port), Some(device)),
         };
-        let mut server = builder.start().await?;
-        let mut addresses = Addresses { tcp: None, rdma: None, transport: self.transport.clone() };
+        let mut server = builder.listen(first).start().await?;
         for listening in server.listening() {
             match listening.transport {
                 Transport::Rdma(device) => addresses.rdma = Some((device, listening.addr)),
@@ -172,7 +184,7 @@ impl MockClusterBuilder {
         if let (Some(device), Some(tcp)) = (rdma, addresses.tcp) {
             let port = if device == DeviceKind::Verbs { tcp.port() } else { tcp.port().wrapping_add(1) };
             let listening =
-                server.listen_rdma(device, SocketAddr::new(self.ip, port), &self.transport).await?;
+                server.listen(addresses.over_rdma(device, SocketAddr::new(self.ip, port))).await?;
             addresses.rdma = Some((device, listening.addr));
         }
         Ok((Running::new(server, mock), addresses))

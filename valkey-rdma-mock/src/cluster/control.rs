@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use tokio::task::JoinSet;
-use valkey_rdma_server::{BindError, Reply};
+use valkey_rdma_server::{BindError, Reply, TlsError};
 
 use super::MockCluster;
 use crate::membership::{Answer, Endpoint, Slot, Topology};
@@ -107,6 +107,19 @@ impl MockCluster {
     /// [`BindError`] if another program has taken a port.
     pub async fn restart(&self, node: usize) -> Result<(), BindError> {
         self.nodes[node].restart().await
+    }
+
+    /// Reads the certificates of all nodes again, as [`Server::reload_tls`](valkey_rdma_server::Server::reload_tls) does.
+    ///
+    /// # Errors
+    ///
+    /// The first [`TlsError`]. The node keeps the certificates that it has.
+    pub async fn reload_tls(&self) -> Result<(), TlsError> {
+        let mut outcome = Ok(());
+        for node in &self.nodes {
+            outcome = outcome.and(node.reload_tls().await);
+        }
+        outcome
     }
 
     /// Shows a node as failed, or not: `CLUSTER SLOTS` leaves out failed replicas.

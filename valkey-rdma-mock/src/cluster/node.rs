@@ -4,8 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
-use valkey_rdma_server::{BindError, DeviceKind, Listening, Server, Transport, TransportConfig};
+use valkey_rdma_server::{
+    Address, BindError, DeviceKind, Listening, Server, ServerTls, TlsError, Transport, TransportConfig,
+};
 
+use crate::encryption::encrypted;
 use crate::held_port::{HeldPorts, patiently};
 use crate::membership::Member;
 use crate::mock::Mock;
@@ -16,6 +19,23 @@ pub(super) struct Addresses {
     pub(super) tcp: Option<SocketAddr>,
     pub(super) rdma: Option<(DeviceKind, SocketAddr)>,
     pub(super) transport: TransportConfig,
+    pub(super) tls: Option<ServerTls>,
+}
+
+impl Addresses {
+    /// What to listen on for TCP at `addr`.
+    pub(super) fn over_tcp(&self, addr: SocketAddr) -> Address {
+        encrypted(Address::tcp(addr), self.tls.as_ref())
+    }
+
+    /// What to listen on for RDMA at `addr`.
+    pub(super) fn over_rdma(&self, device: DeviceKind, addr: SocketAddr) -> Address {
+        encrypted(Address::rdma(device, addr, &self.transport), self.tls.as_ref())
+    }
+
+    fn url(&self, transport: Transport, addr: SocketAddr) -> String {
+        Listening { transport, tls: self.tls.is_some(), addr }.to_string()
+    }
 }
 
 /// A node, running or killed.
@@ -44,12 +64,13 @@ impl Node {
     }
 
     pub(super) fn url(&self) -> String {
-        let rdma = self.addresses.rdma.map(|(device, addr)| format!("{}://{addr}", device.scheme()));
+        let rdma =
+            self.addresses.rdma.map(|(device, addr)| self.addresses.url(Transport::Rdma(device), addr));
         rdma.or_else(|| self.tcp_url()).unwrap_or_default()
     }
 
     pub(super) fn tcp_url(&self) -> Option<String> {
-        self.addresses.tcp.map(|addr| format!("valkey://{addr}"))
+        self.addresses.tcp.map(|addr| self.addresses.url(Transport::Tcp, addr))
     }
 
     pub(super) async fn connections(&self) -> usize {
@@ -86,17 +107,21 @@ impl Node {
         }
         let mock = Arc::new(Mock::node(self.member.clone()));
         let server = patiently(async || {
-            let mut builder = Server::builder(mock.clone());
+            let mut builder = Server::builder(mock.clone()).direct(true);
             if let Some(addr) = self.addresses.tcp {
-                builder = builder.tcp(addr);
+                builder = builder.listen(self.addresses.over_tcp(addr));
             }
             if let Some((device, addr)) = self.addresses.rdma {
-                builder = builder.rdma(device, addr, &self.addresses.transport);
+                builder = builder.listen(self.addresses.over_rdma(device, addr));
             }
             builder.start().await
         });
         *running = Some(Running { server: server.await?, mock });
         Ok(())
+    }
+
+    pub(super) async fn reload_tls(&self) -> Result<(), TlsError> {
+        self.running.lock().await.as_ref().map_or(Ok(()), |running| running.server.reload_tls())
     }
 
     /// Closes the connections over RDMA, or all of them.
@@ -132,7 +157,7 @@ impl Node {
             return Ok(());
         }
         let server = &mut running.server;
-        patiently(async || server.listen_rdma(device, addr, &self.addresses.transport).await).await?;
+        patiently(async || server.listen(self.addresses.over_rdma(device, addr)).await).await?;
         Ok(())
     }
 }

@@ -33,7 +33,7 @@ pub(super) const TABLE: &[Entry] = &[
     row("strlen", 2, Read, First, "Returns the length of a string.", strlen),
 ];
 
-fn string(database: &Database, key: &[u8]) -> Result<Option<Bytes>, Failure> {
+pub(super) fn string(database: &Database, key: &[u8]) -> Result<Option<Bytes>, Failure> {
     Ok(database.get::<Bytes>(key)?.cloned())
 }
 

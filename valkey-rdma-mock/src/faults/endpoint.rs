@@ -173,6 +173,9 @@ impl DeviceLayer for FaultyEndpoint {
             match request.op {
                 SendOp::Send => self.send_message(request, &mut lies),
                 SendOp::WriteWithImm { .. } if request.local.len > 0 => self.send_data(request, &mut lies),
+                SendOp::Write { rkey, .. } | SendOp::Read { rkey, .. } if self.is_transfer(request, rkey) => {
+                    lies.push(self.transfer(request));
+                }
                 _ => lies.push(request),
             }
         }

@@ -76,6 +76,14 @@ pub enum Fault {
     CloseMissing,
     /// `garbage`
     Garbage,
+    /// `transfer-key`
+    TransferKey,
+    /// `transfer-off`
+    TransferOff,
+    /// `transfer-missing`
+    TransferMissing,
+    /// `transfer-half`
+    TransferHalf,
 }
 
 /// When a fault may happen.
@@ -93,6 +101,8 @@ pub(super) enum Occasion {
     Message,
     /// This side writes data and announces it.
     Data,
+    /// This side writes to memory that the peer has exposed, or reads it.
+    Transfer,
     /// This side posts sends of any kind.
     Post,
     /// This side posts receives again.
@@ -114,6 +124,7 @@ impl Occasion {
             Self::Answer => "feature answer sent",
             Self::Message => "message sent",
             Self::Data => "data sent",
+            Self::Transfer => "direct transfer",
             Self::Post => "anything sent",
             Self::Receives => "receives posted again",
             Self::Arrival => "data received",
@@ -216,4 +227,21 @@ pub(super) const TABLE: &[Entry] = &[
     entry(F::CloseAfter, "close-after", On::Post, "disconnects as soon as it is acknowledged"),
     entry(F::CloseMissing, "close-missing", On::Disconnect, "does not disconnect"),
     entry(F::Garbage, "garbage", On::Data, "replaces its bytes with noise"),
+    entry(F::TransferKey, "transfer-key", On::Transfer, "names a key that fits nothing"),
+    with(
+        "BYTES",
+        1..=u32::MAX,
+        entry(F::TransferOff, "transfer-off", On::Transfer, "is so far behind the place that the peer named"),
+    ),
+    entry(F::TransferMissing, "transfer-missing", On::Transfer, "does not do it, and replies as if it had"),
+    with(
+        "MS",
+        0..=DAY_MS,
+        entry(
+            F::TransferHalf,
+            "transfer-half",
+            On::Transfer,
+            "does half of it, and takes no notice of anything for so long",
+        ),
+    ),
 ];

@@ -5,7 +5,7 @@ use crate::error::CloseReason;
 use crate::time::{Instant, Timer};
 
 impl Connection {
-    /// Closes in order: delivers the committed bytes, waits for their acknowledgement, then disconnects (clause X-1).
+    /// Closes in order: delivers the committed bytes and the [transfers](Self::transfer), waits for their acknowledgement, then disconnects (clause X-1).
     /// Repeated calls do nothing.
     pub fn close(&mut self, now: Instant) {
         self.now = now;
@@ -16,10 +16,16 @@ impl Connection {
         }
     }
 
+    /// Whether the peer has time to send its last bytes after [`close`](Self::close).
+    pub fn lingers(&self) -> bool {
+        !self.config.linger.is_zero()
+    }
+
     /// Begins to close. If bytes wait for the peer's first Register, closing waits for it too; without such bytes there
     /// is nothing to deliver.
     pub(super) fn start_closing(&mut self) {
-        if !self.tx.is_registered() && self.send_buffer.unposted().len == 0 {
+        let is_posted = self.send_buffer.unposted().len == 0 && self.transfers.is_posted();
+        if !self.tx.is_registered() && is_posted {
             return self.end_here();
         }
         self.state = State::Closing;
@@ -35,7 +41,8 @@ impl Connection {
 
     /// Once everything is posted: requests a last completion, waits for it, lingers, disconnects.
     pub(super) fn poll_closing(&mut self, clock: &dyn Fn() -> Instant) -> Option<Work> {
-        if self.state != State::Closing || self.send_buffer.unposted().len > 0 || !self.outbox.is_empty() {
+        let unposted = self.send_buffer.unposted().len > 0 || !self.transfers.is_posted();
+        if self.state != State::Closing || unposted || !self.outbox.is_empty() {
             return None;
         }
         if self.queue.has_unsignalled_tail() {
@@ -45,7 +52,7 @@ impl Connection {
             return None;
         }
         self.timers.stop(Timer::Close);
-        if self.config.linger.is_zero() {
+        if !self.lingers() {
             self.end_here();
             return self.next_work(clock);
         }
@@ -58,7 +65,7 @@ impl Connection {
     /// Ends the connection from this side.
     pub(super) fn end_here(&mut self) {
         let DeliveryReport { unknown, unsent, .. } = self.delivery_report();
-        self.end(match unknown + unsent {
+        self.end(match unknown + unsent + self.transfers.unfinished() {
             0 => CloseReason::Local,
             bytes => CloseReason::LocalUnfinished { bytes },
         });

@@ -27,6 +27,8 @@ pub struct Counters {
     pub bytes_sent: u64,
     /// Data bytes announced by the peer.
     pub bytes_received: u64,
+    /// Bytes of [transfers](crate::Connection::transfer) handed to the send queue, in both directions.
+    pub bytes_transferred: u64,
     /// Receives posted, the first ones included.
     pub receives_posted: u64,
     /// How often data waited because the peer's window was full.

@@ -2,6 +2,7 @@
 
 use super::send_queue::SEND_SLOTS;
 use crate::error::CloseReason;
+use crate::features::FeatureSet;
 use crate::wire::MESSAGE_LEN;
 use crate::work::{ReceiveRequest, Region, RegionId, SendRequest};
 
@@ -46,8 +47,15 @@ pub enum Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
-    /// Both sides know each other's memory: data can flow.
+    /// Both sides know each other's memory, and a client knows which features are used: data can flow. On a server that
+    /// offers features it cannot before [`Agreed`](Self::Agreed).
     Connected,
+    /// Both sides know which features are used on this connection, before a byte could be written or read. On a client
+    /// it comes before [`Connected`](Self::Connected). It does not come if this side wants or offers none.
+    Agreed {
+        /// The features, perhaps none.
+        features: FeatureSet,
+    },
     /// The connection has ended. Bytes announced before remain readable.
     Closed {
         /// The reason.

@@ -15,6 +15,8 @@ use crate::work::{RegionId, Slice};
 pub(super) struct SendBuffer {
     region: RegionId,
     len: u32,
+    /// Largest number of bytes in flight: the length, or 0 while the buffer is sealed.
+    limit: u32,
     /// Bytes that the application has committed or lent.
     committed: u64,
     /// Bytes handed to the device.
@@ -37,6 +39,7 @@ impl SendBuffer {
         Self {
             region,
             len,
+            limit: len,
             committed: 0,
             posted: 0,
             acknowledged: 0,
@@ -46,15 +49,43 @@ impl SendBuffer {
         }
     }
 
+    /// Takes no bytes until it is unsealed.
+    pub(super) fn seal(&mut self) {
+        self.limit = 0;
+    }
+
+    /// Takes bytes.
+    pub(super) fn unseal(&mut self) {
+        self.limit = self.len;
+    }
+
     /// Returns the length of the ring in bytes.
     pub(super) fn len(&self) -> u32 {
         self.len
     }
 
+    /// Continues in a longer ring. Bytes of the former one that were not handed to the device are sent from there, as if
+    /// they were lent: nothing is copied, and the former ring must stay registered.
+    ///
+    /// # Panics
+    /// If the new ring is shorter than the bytes that are outstanding.
+    pub(super) fn grow(&mut self, region: RegionId, len: u32) {
+        assert!(u64::from(len) >= self.committed - self.acknowledged, "the ring grows");
+        let mut pieces = VecDeque::new();
+        let mut sent = self.clone();
+        while sent.waiting() > 0 {
+            let piece = sent.unposted();
+            pieces.push_back((sent.posted, piece));
+            sent.post(piece.len);
+        }
+        (self.lent, self.region, self.len, self.limit) = (pieces, region, len, len);
+        (self.ring_committed, self.ring_posted) = (0, 0);
+    }
+
     /// Returns how many bytes may be committed or lent. Lent bytes count as if they were in the ring, so that no more
     /// bytes are in flight than the ring holds.
     pub(super) fn room(&self) -> u32 {
-        self.len - as_len(self.committed - self.acknowledged)
+        self.limit - as_len(self.committed - self.acknowledged)
     }
 
     /// Returns the next contiguous free bytes of the ring, as offsets into the region. Empty if the ring is full.
@@ -88,6 +119,16 @@ impl SendBuffer {
     /// Returns how many bytes were not handed to the device yet.
     pub(super) fn waiting(&self) -> u32 {
         as_len(self.committed - self.posted)
+    }
+
+    /// Returns how many bytes before `position` were not handed to the device yet.
+    pub(super) fn waiting_before(&self, position: u64) -> u32 {
+        as_len(position.saturating_sub(self.posted))
+    }
+
+    /// Returns the position after everything committed.
+    pub(super) fn committed(&self) -> u64 {
+        self.committed
     }
 
     /// Returns the next contiguous bytes to post.
@@ -197,6 +238,29 @@ mod tests {
         assert!(send_buffer.post(1), "the last of them");
         assert_eq!(send_buffer.unposted(), Slice { region: RegionId(0), offset: 3, len: 2 });
         assert_eq!((send_buffer.room(), send_buffer.free()), (7, 5..10));
+    }
+
+    #[test]
+    fn a_ring_that_grows_sends_what_waits_in_its_former_place_first_and_in_order() {
+        let (former, ring) = (RegionId(0), RegionId(1));
+        let mut send_buffer = SendBuffer::new(former, 10);
+        send_buffer.commit(8);
+        let _ = send_buffer.post(8);
+        send_buffer.acknowledge(6);
+        send_buffer.commit(2);
+        send_buffer.commit(1);
+        send_buffer.lend(Slice { region: USER, offset: 100, len: 3 });
+        send_buffer.commit(2);
+        send_buffer.grow(ring, 20);
+        assert_eq!((send_buffer.len(), send_buffer.room(), send_buffer.free()), (20, 10, 0..10));
+        send_buffer.commit(4);
+        let expected = [(former, 8, 2), (former, 0, 1), (USER, 100, 3), (former, 1, 2), (ring, 0, 4)];
+        for (region, offset, len) in expected {
+            assert_eq!(send_buffer.unposted(), Slice { region, offset, len });
+            let _ = send_buffer.post(len);
+        }
+        send_buffer.acknowledge(send_buffer.posted());
+        assert_eq!((send_buffer.waiting(), send_buffer.room(), send_buffer.free()), (0, 20, 4..20));
     }
 
     #[test]

@@ -39,8 +39,13 @@ impl SendQueue {
             signalled: VecDeque::new(),
             since_signal: 0,
             covered: 0,
-            signal_bytes: u64::from(send_buffer_len / 4).max(1),
+            signal_bytes: signal_bytes(send_buffer_len),
         }
+    }
+
+    /// The send buffer has another length from now on.
+    pub(super) fn set_send_buffer_len(&mut self, len: u32) {
+        self.signal_bytes = signal_bytes(len);
     }
 
     /// Returns how many more requests the queue takes.
@@ -96,6 +101,10 @@ impl SendQueue {
     pub(super) fn is_idle(&self) -> bool {
         self.next == self.acknowledged
     }
+}
+
+fn signal_bytes(send_buffer_len: u32) -> u64 {
+    u64::from(send_buffer_len / 4).max(1)
 }
 
 /// Slots for control messages in flight. A Register, a keepalive, a question and some answers fit at once.

@@ -93,6 +93,12 @@ impl Connection {
 
     pub(super) fn poll_data(&mut self, clock: &dyn Fn() -> Instant) -> Option<Work> {
         let mut local = self.send_buffer.unposted();
+        let mut waiting = self.send_buffer.waiting();
+        if let Some(limit) = self.transfers.data_limit() {
+            // What was committed later follows the transfer (clause D-3).
+            waiting = self.send_buffer.waiting_before(limit);
+            local.len = local.len.min(waiting);
+        }
         if local.len == 0 || !self.tx.is_registered() {
             return None;
         }
@@ -112,7 +118,7 @@ impl Connection {
         }
         let room = self.tx.room().min(self.max_piece - self.unannounced);
         // The data continues in another place, at the front of the ring or in a lent slice: one message for both parts.
-        let continues = local.len < room && local.len < self.send_buffer.waiting();
+        let continues = local.len < room && local.len < waiting;
         local.len = local.len.min(room);
         let (addr, rkey) = self.tx.take(local.len);
         self.lending_ends |= self.send_buffer.post(local.len);
@@ -138,7 +144,7 @@ impl Connection {
         Some(Work::Data(self.send(SendOp::Write { addr, rkey }, local, true)))
     }
 
-    fn send(&mut self, op: SendOp, local: Slice, want_signal: bool) -> SendRequest {
+    pub(super) fn send(&mut self, op: SendOp, local: Slice, want_signal: bool) -> SendRequest {
         // Bytes that are not announced do not count as delivered (clause X-5).
         let announced = self.send_buffer.posted() - u64::from(self.unannounced);
         let (wr_id, signalled) = self.queue.push(announced, want_signal);

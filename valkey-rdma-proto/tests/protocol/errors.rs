@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use valkey_rdma_proto::work::FailureStatus;
-use valkey_rdma_proto::{CloseReason, ProtocolError};
+use valkey_rdma_proto::{CloseReason, FeatureSet, ProtocolError};
 
-const PROTOCOL_ERRORS: [(ProtocolError, &str); 9] = [
+const PROTOCOL_ERRORS: [(ProtocolError, &str); 12] = [
     (ProtocolError::MessageTooLong, "M-1"),
     (ProtocolError::MessageLength { len: 31 }, "M-1"),
     (ProtocolError::Opcode { opcode: 9 }, "M-2"),
@@ -16,6 +16,9 @@ const PROTOCOL_ERRORS: [(ProtocolError, &str); 9] = [
     (ProtocolError::ImmediateBeyondWindow { announced: 3, room: 2 }, "I-2"),
     (ProtocolError::ImmediateTooSmall { announced: 1, written: 2 }, "I-3"),
     (ProtocolError::TooManyRequests { limit: 1024 }, "F-4"),
+    (ProtocolError::FeatureNotOffered { features: FeatureSet::TLS }, "F-6"),
+    (ProtocolError::LateFeatures { features: FeatureSet::TLS }, "F-6"),
+    (ProtocolError::DataBeforeAgreement, "F-7"),
 ];
 
 #[test]
@@ -46,6 +49,8 @@ fn every_close_reason_has_a_text_of_its_own() {
         CloseReason::LocalUnfinished { bytes: 7 },
         CloseReason::Peer,
         CloseReason::HandshakeTimeout { after: Duration::from_secs(10) },
+        CloseReason::NoAnswer { after: Duration::from_secs(10) },
+        CloseReason::NotOffered { missing: FeatureSet::TLS },
         CloseReason::IdleTimeout { after: Duration::from_secs(20) },
         CloseReason::StallTimeout { after: Duration::from_secs(30) },
         CloseReason::KeepaliveTimeout { missed: 3 },

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(unreachable_pub, reason = "a test binary has no outside")]
 
+mod agreement;
 mod closing;
 mod credits;
 mod errors;
@@ -16,5 +17,6 @@ mod model;
 mod pair;
 mod properties;
 mod scripted;
+mod transfers;
 mod vectors;
 mod windows;

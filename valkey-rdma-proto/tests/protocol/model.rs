@@ -4,10 +4,16 @@
 //! Every step moves a byte, a message or a completion on, so no world runs for ever: a deadlock is a state in
 //! which nothing can happen any more although something is left to do.
 
+mod agreement;
+mod hostile;
+mod transfers;
+
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::time::Duration;
 
 use stateright::{Checker, Model, Property};
-use valkey_rdma_proto::{CloseReason, Config, Event, Instant, Role};
+use valkey_rdma_proto::{CloseReason, Config, Direction, Event, Instant, Role};
 
 use crate::pair::{End, Pair, Setup};
 
@@ -17,6 +23,8 @@ enum Step {
     Establish(End),
     Write(End),
     Lend(End),
+    /// The server transfers three bytes, in two pieces.
+    Transfer(Direction),
     Read(End),
     Deliver(End),
     Acknowledge(End),
@@ -41,6 +49,8 @@ struct World {
     handshake: bool,
     /// Up to two bytes may be sent from where they lie, too.
     lend: bool,
+    /// Transfers of the server.
+    transfers: &'static [Direction],
     skip_tail: bool,
 }
 
@@ -71,6 +81,7 @@ impl World {
             until: Duration::ZERO,
             handshake: false,
             lend: false,
+            transfers: &[],
             skip_tail: false,
         }
     }
@@ -102,6 +113,13 @@ impl World {
             may(side.hung_up, Step::HangUp(end));
             may(self.closers.contains(&end) && !side.core.is_closing(), Step::Close(end));
         }
+        let server = &pair[End::Server];
+        if let Some(direction) = self.transfers.get(server.transfers.len())
+            && server.core.may_transfer()
+            && !server.core.is_closing()
+        {
+            steps.push(Step::Transfer(*direction));
+        }
         if pair.next_deadline().is_some_and(|next| next <= Instant::from_origin(self.until)) {
             steps.push(Step::Tick);
         }
@@ -114,6 +132,9 @@ impl World {
 
     /// Nothing is left to be done.
     fn is_finished(&self, pair: &Pair) -> bool {
+        if !self.transfers_are_finished(pair) {
+            return false;
+        }
         End::BOTH.into_iter().all(|end| {
             let (side, read) = (&pair[end], pair[end.other()].read);
             let fate = side.core.delivery_report();
@@ -124,6 +145,19 @@ impl World {
                 (_, Some(_)) => fate.delivered <= read && read <= fate.delivered + fate.unknown,
             }
         })
+    }
+
+    /// Without an end of the connection, every transfer completes; with an orderly one of the server, every one that has started.
+    fn transfers_are_finished(&self, pair: &Pair) -> bool {
+        let server = &pair[End::Server];
+        let ended = pair.close_reason(End::Server);
+        let started = server.transfers.len();
+        let complete = server.core.transferred() == started as u64;
+        match ended {
+            None => complete && started == self.transfers.len(),
+            Some(CloseReason::Local) => complete,
+            Some(_) => true,
+        }
     }
 
     /// The end is reported once; it is the last event and the last work.
@@ -163,6 +197,7 @@ impl Model for World {
         match step {
             Step::Establish(end) => pair.establish(end),
             Step::Write(end) => drop(pair.write(end, 1)),
+            Step::Transfer(direction) => pair.direct(direction, 3),
             Step::Lend(end) => drop(pair.lend(end, self.left(&pair, end).min(2))),
             Step::Read(end) => drop(pair.read(end, 1)),
             Step::Deliver(end) => drop(pair.deliver(end)),
@@ -197,15 +232,31 @@ impl Model for World {
 const LOST: &str = "nothing is lost, overrun or overwritten";
 const STUCK: &str = "what comes to rest is finished";
 
+/// A model that the checker can explore.
+trait Explorable:
+    Model<State: Clone + Debug + Hash + PartialEq + Send + Sync, Action: Clone + Debug + PartialEq>
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<M> Explorable for M
+where
+    M: Model<State: Clone + Debug + Hash + PartialEq + Send + Sync, Action: Clone + Debug + PartialEq>,
+    M: Send + Sync + 'static,
+{
+}
+
 /// Tries every order of steps, and prints the number of states.
 #[expect(clippy::print_stdout, reason = "the number of states is a result")]
-fn explore(name: &str, world: World) -> impl Checker<World> {
+fn explore<M: Explorable>(name: &str, world: M) -> impl Checker<M> {
     let checker = world.checker().spawn_bfs().join();
     println!("{name}: {} states, depth {}", checker.unique_state_count(), checker.max_depth());
     checker
 }
 
-fn prove(name: &str, world: World) {
+fn prove(name: &str, world: impl Explorable) {
     let checker = explore(name, world);
     assert!(checker.is_done());
     checker.assert_properties();

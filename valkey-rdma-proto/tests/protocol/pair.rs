@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use valkey_rdma_proto::wire::{ControlMessage, XferMemory};
 use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, SendOp};
-use valkey_rdma_proto::{CloseReason, Event, Instant, Role};
+use valkey_rdma_proto::{CloseReason, Direction, Event, Instant, Role};
 
 pub use self::side::{Executed, Setup, Side};
 
@@ -45,6 +45,8 @@ pub enum Fault {
     SlotInUse,
     /// Data was overwritten before the peer's device had acknowledged it.
     StagingOverwritten,
+    /// A reply was read, or a transfer was complete, before the bytes were in place (clause D-3).
+    TransferNotThere,
     /// The reader got another byte than the writer wrote.
     WrongByte { position: u64 },
 }
@@ -90,8 +92,11 @@ impl Pair {
         let mut pair = Self::new(client, server);
         End::BOTH.iter().for_each(|&end| pair.establish(end));
         pair.settle();
-        assert_eq!(pair[End::Client].events, [Event::Connected]);
-        assert_eq!(pair[End::Server].events, [Event::Connected]);
+        for side in &pair.sides {
+            let rest: Vec<_> =
+                side.events.iter().filter(|event| !matches!(event, Event::Agreed { .. })).collect();
+            assert_eq!(rest, [&Event::Connected]);
+        }
         pair
     }
 
@@ -124,8 +129,20 @@ impl Pair {
         lent
     }
 
+    /// Transfers, if the sides have agreed on that.
+    pub fn direct(&mut self, direction: Direction, len: u32) {
+        if self[End::Server].core.may_transfer() {
+            self[End::Server].transfer(direction, len);
+            self.after(End::Server);
+        }
+    }
+
     pub fn read(&mut self, end: End, len: u64) -> u64 {
         let read = self[end].read(len);
+        let there = self[end].has_written(&self[end.other()].transfers, self[end].read);
+        if !there {
+            self[end].faults.push(Fault::TransferNotThere);
+        }
         self.after(end);
         read
     }
@@ -168,12 +185,13 @@ impl Pair {
         let mut any = false;
         while let Some(Executed { sent, bytes }) = self[end].executed.pop_front() {
             any = true;
-            // The device might have had to send it again until now.
-            if self[end].bytes(&sent) != bytes {
-                self[end].faults.push(Fault::StagingOverwritten);
-            }
             let request = sent.request;
-            if sent.message.is_none() {
+            if matches!(request.op, SendOp::Read { .. }) {
+                self[end].fill_read(request.local);
+            } else if self[end].bytes(&sent) != bytes {
+                // The device might have had to send it again until now.
+                self[end].faults.push(Fault::StagingOverwritten);
+            } else if sent.message.is_none() {
                 self[end].clear(request.local);
             }
             if request.signalled {

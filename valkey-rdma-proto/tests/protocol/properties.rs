@@ -1,5 +1,8 @@
 //! Random lists of steps on two cores over a link with arbitrary delays.
 
+mod agreement;
+mod transfers;
+
 use std::time::Duration;
 
 use proptest::prelude::*;

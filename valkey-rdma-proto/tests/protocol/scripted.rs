@@ -18,6 +18,7 @@ pub const WINDOW: u32 = 1024;
 /// Receives that the connection posts.
 const RECEIVES: u32 = 32;
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scripted {
     pub core: Connection,
     pub now: Instant,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use valkey_rdma_proto::wire::{ControlMessage, Features, XferMemory};
 use valkey_rdma_proto::work::SendOp;
-use valkey_rdma_proto::{CloseReason, Config, Role};
+use valkey_rdma_proto::{CloseReason, Config, Event, FeatureSet, Role};
 
 use crate::scripted::Scripted;
 
@@ -30,9 +30,17 @@ impl<'a> Vector<'a> {
         vectors
     }
 
+    fn find(&self, key: &str) -> Option<&'a str> {
+        self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
+    }
+
     fn get(&self, key: &str) -> &'a str {
-        let found = self.0.iter().find(|(name, _)| *name == key);
-        found.unwrap_or_else(|| panic!("no {key} in {:?}", self.0)).1
+        self.find(key).unwrap_or_else(|| panic!("no {key} in {:?}", self.0))
+    }
+
+    /// The feature bits that `key` names; none without it.
+    fn features(&self, key: &str) -> FeatureSet {
+        FeatureSet::from_bits(self.find(key).map_or(0, |bits| u64::from_str_radix(bits, 16).unwrap()))
     }
 }
 
@@ -103,20 +111,29 @@ struct Played {
     messages: usize,
     data: usize,
     readable: u64,
+    agreed: bool,
     closed: bool,
 }
 
 impl Played {
-    fn new(role: Role) -> Self {
-        let mut side = Scripted::new(role, Config { keepalive: None, ..Config::new(role) });
+    fn new(role: Role, vector: &Vector<'_>) -> Self {
+        let config = Config {
+            keepalive: None,
+            offers: vector.features("offers"),
+            wants: vector.features("wants"),
+            requires: vector.features("requires"),
+            ..Config::new(role)
+        };
+        let mut side = Scripted::new(role, config);
         side.establish();
         side.acknowledge();
-        Self { side, messages: 1, data: 0, readable: 0, closed: false }
+        Self { side, messages: 1, data: 0, readable: 0, agreed: false, closed: false }
     }
 
     fn happens(&mut self, what: &str) {
         let (kind, rest) = what.split_once(' ').unwrap();
         match kind {
+            "established" => assert_eq!(rest, "now"),
             "message" => self.side.says_bytes(&bytes(rest)),
             "written" => {
                 let (len, imm) = rest.split_once(' ').unwrap();
@@ -137,7 +154,7 @@ impl Played {
         let mut lines = VecDeque::new();
         let core = &self.side.core;
         let received = core.counters().bytes_received;
-        if received > self.readable {
+        if received > self.readable && core.agreed().is_some() {
             lines.push_back(format!("readable {}", received - self.readable));
             self.readable = received;
         }
@@ -150,21 +167,32 @@ impl Played {
             lines.push_back(format!("write addr={addr:#x} key={rkey:#x} len={len} imm={imm}"));
         }
         (self.messages, self.data) = (self.side.messages.len(), self.side.data.len());
+        for event in &self.side.events {
+            if let Event::Agreed { features } = event
+                && !self.agreed
+            {
+                self.agreed = true;
+                lines.push_back(format!("agreed {:x}", features.bits()));
+            }
+        }
         if let Some(reason) = self.side.close_reason().filter(|_| !self.closed) {
             self.closed = true;
-            let CloseReason::Protocol(error) = reason else { panic!("{reason}") };
-            lines.push_back(format!("refused {}", error.clause()));
+            lines.push_back(match reason {
+                CloseReason::Protocol(error) => format!("refused {}", error.clause()),
+                CloseReason::NotOffered { missing } => format!("not-offered {:x}", missing.bits()),
+                reason => panic!("{reason}"),
+            });
         }
         lines
     }
 }
 
 #[test]
-fn conversations_are_played_as_written_w4_i2() {
+fn conversations_are_played_as_written_w4_i2_f6() {
     for vector in Vector::all(CONVERSATIONS) {
         let name = vector.get("vector");
         let role = if vector.get("role") == "client" { Role::Client } else { Role::Server };
-        let mut played = Played::new(role);
+        let mut played = Played::new(role, &vector);
         let mut done = VecDeque::new();
         for &(key, value) in &vector.0 {
             match key {

@@ -5,32 +5,41 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from ._native import check_url, connect_socket, connect_socket_async
+from ._encryption import encrypted, is_theirs
+from ._native import check_url, connect_socket, connect_socket_async, password_in_file, url_options
 from .errors import ConnectTimeoutError, Error, UrlError
 
-#: The options of a URL that are the bridge's. All others are the client library's.
-OPTIONS = frozenset(["timeout", "rx_size", "device", "gid", "source", "poll", "fallback", "rdma_port"])
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: The options of a URL that are the bridge's. All others are the client library's, and so are the protocol and the database, which it
+#: chooses.
+OPTIONS = frozenset(url_options()) - {"protocol", "db"}
 
 
 class Bridged:
     """A connection whose bytes go over RDMA: a background thread copies them between a local socket and the RDMA connection.
 
     ``scheme`` is that of the URLs of this package: ``rdma``, or ``valkey`` for TCP. ``options`` are the options of such a URL,
-    such as ``{"rx_size": 1048576}``. Every other argument is as for the client library's own ``Connection``.
+    such as ``{"rx_size": 1048576}``; the file in ``password_file`` is read for each connect. ``ssl`` and the arguments that start with it mean what they mean to the client library's own
+    ``SSLConnection``. Every other argument is as for its ``Connection``.
     """
 
     host: str
     port: int
     socket_connect_timeout: float | None
     socket_timeout: float | None
+    #: With which the client library logs in.
+    password: str | None
 
     def __init__(self, *args: Any, scheme: str = "rdma", options: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        check(scheme, options)
-        self.scheme = scheme
-        self.options = dict(options or {})
+        self.scheme, self.options = encrypted(scheme, options, kwargs)
+        check(self.scheme, self.options)
+        if "password_file" in self.options and (kwargs.get("password") or kwargs.get("credential_provider")):
+            raise UrlError("there are a password and a file with a password for the same login: leave out one of them")
         try:
             super().__init__(*args, **kwargs)
         except TypeError as error:
@@ -41,7 +50,10 @@ class Bridged:
             ) from error
 
     def _url(self) -> str:
+        """Where to connect now. The password may have changed since the last time."""
         options = dict(self.options)
+        if "password_file" in options:
+            self.password = password_in_file(str(options.pop("password_file")))
         limit = self.socket_connect_timeout
         if limit is not None:
             if limit <= 0:
@@ -62,6 +74,11 @@ class Bridged:
         with ours_as_cause():
             super().connect()  # type: ignore[misc]
 
+    def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        """Of redis-py: a command on a connection that was lost calls this, and not ``connect``."""
+        with ours_as_cause():
+            super().connect_check_health(*args, **kwargs)  # type: ignore[misc]
+
     def _connect(self) -> socket.socket:
         connection = socket.socket(fileno=connect_socket(self._url()))
         connection.settimeout(self.socket_timeout)
@@ -78,6 +95,10 @@ class AsyncBridged(Bridged):
         with ours_as_cause():
             # Of the client library: the class between is for threads.
             await super(Bridged, self).connect()  # type: ignore[misc]
+
+    async def connect_check_health(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        with ours_as_cause():
+            await super(Bridged, self).connect_check_health(*args, **kwargs)  # type: ignore[misc]
 
     async def _connect(self) -> None:  # type: ignore[override]
         connecting = connect_socket_async(self._url())
@@ -112,9 +133,10 @@ class BridgedClient:
     ) -> None:
         own_pool = connection_pool is None
         if own_pool:
+            scheme, options = encrypted(scheme, options, kwargs)
             check(scheme, options)
-            if kwargs.get("ssl") or kwargs.get("unix_socket_path"):
-                raise UrlError("TLS and Unix sockets are not supported over RDMA: leave ssl and unix_socket_path out")
+            if kwargs.get("unix_socket_path"):
+                raise UrlError("Unix sockets are not supported here: leave unix_socket_path out")
             # The library's client knows the defaults of all arguments. It connects nothing.
             template = self._theirs(*args, **kwargs)
             # It ends here, and its pool goes on.
@@ -129,15 +151,18 @@ class BridgedClient:
         self.auto_close_connection_pool = own_pool
 
     @classmethod
-    def from_url(cls, url: str, **kwargs: Any) -> Any:
+    def from_url(cls, url: str, **kwargs: Any) -> "Self":
         """A client for a URL of this package, such as ``rdma://user:password@10.0.0.7:6379/0?rx_size=1048576``. Options that are not
         this package's are the library's, as in ``?decode_responses=True``."""
         has_login = "password" in kwargs or "credential_provider" in kwargs
         scheme, theirs, options = split_url(url, cls._their_scheme, kwargs.pop("scheme", None), has_login)
+        # As in the client library, the URL comes before the arguments.
+        kwargs |= {name: options.pop(name) for name in list(options) if is_theirs(name)}
         options |= kwargs.pop("options", None) or {}
+        scheme, options = encrypted(scheme, options, kwargs)
         ours = {"connection_class": cls._connection_class, "scheme": scheme, "options": options}
-        check(ours["scheme"], options)
-        return super().from_url(theirs, **ours, **kwargs)  # type: ignore[misc]
+        check(scheme, options)
+        return super().from_url(theirs, **ours, **kwargs)  # type: ignore[misc, no-any-return]
 
 
 @contextlib.contextmanager
@@ -159,6 +184,8 @@ def check(scheme: str, options: dict[str, Any] | None) -> None:
             "Sentinel([...]).master_for(service, connection_class=SentinelRdmaConnection); valkey_rdma.Client takes this URL, and "
             "follows failovers"
         )
+    if scheme in ("unix", "redis+unix", "valkey+unix"):
+        raise UrlError("Unix sockets are not supported here: give the address of a server, such as rdma://host:port; valkey_rdma.Client takes them")
     check_url(f"{scheme}://localhost{query(options)}")
 
 
@@ -173,7 +200,7 @@ def query(options: dict[str, Any] | None) -> str:
 
 
 def split_url(url: str, their_scheme: str, instead: str | None, has_login: bool) -> tuple[str, str, dict[str, Any]]:
-    """The scheme of a URL, or the one to use ``instead``, the URL for the client library, and the options that are ours.
+    """The scheme of a URL, or the one to use ``instead``, the URL for the client library, and the options that are ours or about TLS.
 
     Raises ``UrlError`` for what ``Client`` refuses too. Otherwise an option without a value, or the first of two with one name, would be
     lost, and the client library would quote a part of a password that is not escaped. A user without a password is right only if the
@@ -202,11 +229,11 @@ def split_url(url: str, their_scheme: str, instead: str | None, has_login: bool)
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise UrlError(f'URL option "{twice}" is given twice')
-    theirs = {name: value for name, value in options.items() if name not in OPTIONS}
+    theirs = {name: value for name, value in options.items() if name not in OPTIONS and not is_theirs(name)}
     # What Client calls resp3 is 3 to them.
     if "protocol" in theirs:
         theirs["protocol"] = theirs["protocol"].removeprefix("resp")
-    ours: dict[str, Any] = {name: value for name, value in options.items() if name in OPTIONS}
+    ours: dict[str, Any] = {name: value for name, value in options.items() if name in OPTIONS or is_theirs(name)}
     return scheme, f"{their_scheme}://{zone_encoded(parts.netloc)}{parts.path}{query(theirs)}", ours
 
 

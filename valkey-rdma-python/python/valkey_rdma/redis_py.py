@@ -8,8 +8,6 @@
 ``Redis``, ``AsyncRedis``, ``from_url`` and ``async_from_url`` take URLs of this package instead.
 """
 
-from typing import Any
-
 import redis
 import redis.asyncio
 import redis.asyncio.connection
@@ -17,7 +15,7 @@ import redis.asyncio.sentinel
 import redis.connection
 import redis.sentinel
 
-from ._bridge import AsyncBridged, Bridged, BridgedClient, ours_as_cause
+from ._bridge import AsyncBridged, Bridged, BridgedClient
 
 __all__ = [
     "AsyncRdmaConnection",
@@ -34,18 +32,9 @@ __all__ = [
 class RdmaConnection(Bridged, redis.connection.Connection):
     """A connection of redis-py over RDMA: the ``connection_class`` of a pool."""
 
-    def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
-        # A command on a connection that was lost calls this, and not ``connect``.
-        with ours_as_cause():
-            super().connect_check_health(*args, **kwargs)
-
 
 class AsyncRdmaConnection(AsyncBridged, redis.asyncio.connection.Connection):
     """A connection of redis-py's asyncio client over RDMA."""
-
-    async def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
-        with ours_as_cause():
-            await super().connect_check_health(*args, **kwargs)
 
 
 class SentinelRdmaConnection(RdmaConnection, redis.sentinel.SentinelManagedConnection):
@@ -68,13 +57,5 @@ class AsyncRedis(BridgedClient, redis.asyncio.Redis):  # type: ignore[misc]
     _connection_class, _theirs, _their_scheme = AsyncRdmaConnection, redis.asyncio.Redis, "redis"
 
 
-def from_url(url: str, **kwargs: Any) -> Redis:
-    """A client for a URL such as ``rdma://user:password@10.0.0.7:6379/0?rx_size=1048576``."""
-    client: Redis = Redis.from_url(url, **kwargs)
-    return client
-
-
-def async_from_url(url: str, **kwargs: Any) -> AsyncRedis:
-    """As ``from_url``, for asyncio."""
-    client: AsyncRedis = AsyncRedis.from_url(url, **kwargs)
-    return client
+from_url = Redis.from_url
+async_from_url = AsyncRedis.from_url

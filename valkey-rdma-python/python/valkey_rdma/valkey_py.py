@@ -8,8 +8,6 @@
 ``Valkey``, ``AsyncValkey``, ``from_url`` and ``async_from_url`` take URLs of this package instead.
 """
 
-from typing import Any
-
 import valkey
 import valkey.asyncio
 import valkey.asyncio.connection
@@ -59,13 +57,5 @@ class AsyncValkey(BridgedClient, valkey.asyncio.Valkey):  # type: ignore[misc]
     _connection_class, _theirs, _their_scheme = AsyncRdmaConnection, valkey.asyncio.Valkey, "valkey"
 
 
-def from_url(url: str, **kwargs: Any) -> Valkey:
-    """A client for a URL such as ``rdma://user:password@10.0.0.7:6379/0?rx_size=1048576``."""
-    client: Valkey = Valkey.from_url(url, **kwargs)
-    return client
-
-
-def async_from_url(url: str, **kwargs: Any) -> AsyncValkey:
-    """As ``from_url``, for asyncio."""
-    client: AsyncValkey = AsyncValkey.from_url(url, **kwargs)
-    return client
+from_url = Valkey.from_url
+async_from_url = AsyncValkey.from_url

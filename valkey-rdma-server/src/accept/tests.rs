@@ -1,15 +1,20 @@
+#[cfg(feature = "tls")]
+mod encrypted;
+
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncReadExt, DuplexStream, ReadBuf, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 use valkey_rdma_transport::TransportError;
 
 use super::*;
-use crate::listener::AcceptError;
+use crate::listener::{AcceptError, OffersDirect, Socket};
+use crate::registry::Registry;
 use crate::{Command, Reply};
 
 /// Answers every command with `PONG`.
@@ -29,11 +34,12 @@ impl Handler for Pong {
 struct Door {
     shared: Arc<Shared<Pong>>,
     connections: JoinSet<()>,
+    tls: Option<TlsAcceptor>,
 }
 
 impl Door {
     fn new(limits: &Limits) -> Self {
-        Self { shared: Arc::new(shared(limits.clone())), connections: JoinSet::new() }
+        Self { shared: Arc::new(shared(limits.clone())), connections: JoinSet::new(), tls: None }
     }
 
     /// Connects a client.
@@ -45,7 +51,8 @@ impl Door {
 
     fn admit<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&mut self, stream: S) {
         let Some(admission) = self.shared.admission() else { return };
-        admit(accepted(stream), None, admission, Transport::Tcp, &self.shared, &mut self.connections);
+        let tls = self.tls.clone();
+        admit(accepted(stream), None, admission, Transport::Tcp, tls, &self.shared, &mut self.connections);
     }
 }
 
@@ -72,8 +79,8 @@ fn ended() -> AcceptError {
 }
 
 fn accepting(accepts: Vec<Result<Accepted, AcceptError>>) -> impl Future<Output = ()> {
-    let listener = Listener::Scripted(accepts);
-    let registration = Registry::default().add(listener.listening(), CancellationToken::new());
+    let listener = Socket::Scripted(accepts).into_listener(None, OffersDirect::default());
+    let registration = Registry::default().add(listener.listening(), CancellationToken::new(), None);
     accept_until_closed(listener, Arc::new(shared(Limits::default())), registration)
 }
 
@@ -162,7 +169,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[tokio::test(start_paused = true)]
 async fn a_client_that_vanished_does_not_keep_the_next_one_waiting() {
     for (error, keeps) in [(CONNECTION_ABORTED, false), (TOO_MANY_FILES, true)] {
-        let mut listener = Listener::Scripted(vec![Ok(accepted(duplex(1).0)), Err(failed(error))]);
+        let accepts = vec![Ok(accepted(duplex(1).0)), Err(failed(error))];
+        let mut listener = Socket::Scripted(accepts).into_listener(None, OffersDirect::default());
         let shared = shared(Limits::default());
         let mut next = pin!(accept(&mut listener, &shared));
         assert_eq!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), keeps);

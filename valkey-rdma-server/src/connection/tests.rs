@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{advance, timeout};
@@ -479,5 +479,31 @@ async fn a_peer_that_only_sends_does_not_keep_other_tasks_from_running_at_its_en
         }
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
+    }
+}
+
+/// A device whose settings let it close slowly.
+#[tokio::test(start_paused = true)]
+async fn only_tls_has_a_limit_of_ours_to_close() {
+    for (is_encrypted, expected) in [(false, Ok(())), (true, Err(io::ErrorKind::TimedOut))] {
+        let mut slow = SlowEnd(Box::pin(tokio::time::sleep(Duration::from_secs(30))));
+        let closed = crate::link::close(&mut slow, is_encrypted).await;
+        assert_eq!(closed.map_err(|error| error.kind()), expected);
+    }
+}
+
+struct SlowEnd(Pin<Box<tokio::time::Sleep>>);
+
+impl AsyncWrite for SlowEnd {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.as_mut().poll(cx).map(Ok)
     }
 }

@@ -1,13 +1,19 @@
 //! A server on every transport that runs anywhere, and clients that speak in literal bytes. The mock's tests have it too.
+//!
+//! All of it is encrypted while `VALKEY_RDMA_MOCK_TLS` names a folder with `server.crt` and `server.key`. `SSL_CERT_FILE` has their issuer.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use valkey_rdma_server::{DeviceKind, Handler, Limits, Listening, Server, Transport, TransportConfig};
-use valkey_rdma_transport::Stream;
+use valkey_rdma_server::{
+    Address, DeviceKind, Handler, Limits, Listening, Server, ServerTls, Transport, TransportConfig,
+};
+use valkey_rdma_transport::tls::{ClientTls, TlsConnector};
+use valkey_rdma_transport::{AnyStream, FeatureSet, Stream};
 
 pub(crate) fn localhost() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
@@ -17,12 +23,18 @@ pub(crate) fn localhost() -> SocketAddr {
 pub(crate) async fn start(handler: impl Handler, limits: &Limits) -> Server {
     let rdma = TransportConfig::default().rx_size(10_001);
     Server::builder(handler)
-        .tcp(localhost())
-        .rdma(DeviceKind::Emulated, localhost(), &rdma)
+        .listen(secured(Address::tcp(localhost())))
+        .listen(secured(Address::rdma(DeviceKind::Emulated, localhost(), &rdma)))
         .limits(limits.clone())
         .start()
         .await
         .unwrap()
+}
+
+fn secured(address: Address) -> Address {
+    let Some(folder) = std::env::var_os("VALKEY_RDMA_MOCK_TLS") else { return address };
+    let file = |name: &str| Path::new(&folder).join(name);
+    address.tls(ServerTls::new(file("server.crt"), file("server.key")))
 }
 
 /// A client of each address that the server listens on.
@@ -52,30 +64,37 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     }
 }
 
-trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
-
 /// One client connection.
 pub(crate) struct Wire {
     pub(crate) transport: Transport,
-    stream: Box<dyn ByteStream>,
+    stream: AnyStream,
 }
 
 impl Wire {
     pub(crate) async fn connect(listening: &Listening) -> Self {
-        let stream: Box<dyn ByteStream> = match listening.transport {
-            Transport::Tcp => Box::new(TcpStream::connect(listening.addr).await.unwrap()),
+        let mut stream = match listening.transport {
+            Transport::Tcp => AnyStream::Tcp(TcpStream::connect(listening.addr).await.unwrap()),
             Transport::Rdma(device) => {
-                Box::new(Stream::connect(device, listening.addr, &TransportConfig::default()).await.unwrap())
+                let features = if listening.tls { FeatureSet::TLS } else { FeatureSet::NONE };
+                let config = TransportConfig::default().requires(features);
+                AnyStream::Device(Stream::connect(device, listening.addr, &config).await.unwrap())
             }
             other => panic!("no client for {other}"),
         };
+        if listening.tls {
+            let host = listening.addr.ip().to_string();
+            stream = TlsConnector::new(ClientTls::default()).connect(&host, stream).await.unwrap();
+        }
         Self { transport: listening.transport, stream }
     }
 
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        timeout(PATIENCE, self.stream.write_all(bytes.as_ref())).await.expect("the server reads").unwrap();
+        let sent = async {
+            self.stream.write_all(bytes.as_ref()).await?;
+            // Without this, TLS may keep the end of it.
+            self.stream.flush().await
+        };
+        timeout(PATIENCE, sent).await.expect("the server reads").unwrap();
     }
 
     /// Reads exactly `expected`.
@@ -108,15 +127,15 @@ impl Wire {
     }
 
     /// Reads until the server cuts the connection, in good order or not.
-    pub(crate) async fn rest_or_reset(&mut self) {
+    pub(crate) async fn rest_or_reset(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let _ = timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("the server closes");
+        rest
     }
 
     /// Reads nothing until the server cuts the connection, in good order or not.
     pub(crate) async fn expect_cut(&mut self) {
-        let mut rest = Vec::new();
-        let _ = timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("the server closes");
+        let rest = self.rest_or_reset().await;
         assert_eq!(shown(&rest), "", "{}", self.transport);
     }
 

@@ -24,8 +24,8 @@ impl Config {
             shared_cq: self.shared_cq.clone(),
             ack_timeout: self.ack_timeout,
             retry_count: self.retry_count,
-            // The protocol has no use for READ.
-            read_depth: 0,
+            // Only direct transfers use READ (spec clause D-4).
+            read_depth: if self.may_be_direct() { DIRECT_READS } else { 0 },
         }
     }
 
@@ -113,6 +113,9 @@ impl Config {
         self
     }
 }
+
+/// Reads in flight at once. With the pieces of transfers, 1 MiB: more than a path holds. Every device can do 4.
+const DIRECT_READS: u8 = 4;
 
 /// Some requests are kept free for messages beside data.
 const MIN_DEPTH: u32 = 16;

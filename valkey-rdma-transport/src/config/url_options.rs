@@ -1,6 +1,7 @@
 //! [`UrlOptions`]: what the URLs of clients and servers say about the transport of their connections.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use super::Config;
 use crate::polling::Polling;
@@ -12,6 +13,8 @@ use crate::polling::Polling;
 pub struct UrlOptions {
     /// [`Config::rx_size`], one of [`Config::URL_RX_SIZES`].
     pub rx_size: Option<u32>,
+    /// [`Config::send_buffer`], one of [`Config::URL_SEND_BUFFERS`].
+    pub send_buffer: Option<u32>,
     /// [`Config::device`], not empty.
     pub device: Option<String>,
     /// [`Config::gid_index`].
@@ -29,10 +32,8 @@ impl UrlOptions {
     /// What the value can be, in words that complete "use" and "is not".
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, &'static str> {
         match name {
-            "rx_size" => {
-                let bytes = value.parse().ok().filter(|bytes| Config::URL_RX_SIZES.contains(bytes));
-                self.rx_size = Some(bytes.ok_or("a number of bytes from 65536 to 16777216")?);
-            }
+            "rx_size" => self.rx_size = Some(size(value, &Config::URL_RX_SIZES)?),
+            "send_buffer" => self.send_buffer = Some(size(value, &Config::URL_SEND_BUFFERS)?),
             "device" if value.is_empty() => return Err("the name of an RDMA device"),
             "device" => self.device = Some(value.to_owned()),
             "gid" => self.gid = Some(value.parse().map_err(|_| "the index of a GID, such as 1")?),
@@ -49,6 +50,7 @@ impl UrlOptions {
         let polling = Some(self.polling).filter(|mode| *mode != Polling::default());
         [
             ("rx_size", self.rx_size.map(|bytes| bytes.to_string())),
+            ("send_buffer", self.send_buffer.map(|bytes| bytes.to_string())),
             ("device", self.device.clone()),
             ("gid", self.gid.map(|index| index.to_string())),
             ("source", self.source.map(|address| address.to_string())),
@@ -64,6 +66,9 @@ impl UrlOptions {
         if let Some(bytes) = self.rx_size {
             config = config.rx_size(bytes);
         }
+        if let Some(bytes) = self.send_buffer {
+            config = config.send_buffer(bytes);
+        }
         if let Some(name) = &self.device {
             config = config.device(name);
         }
@@ -78,6 +83,12 @@ impl UrlOptions {
         }
         config
     }
+}
+
+/// A number of bytes. Both ranges are the same, and the error names it.
+fn size(text: &str, range: &RangeInclusive<u32>) -> Result<u32, &'static str> {
+    let bytes = text.parse().ok().filter(|bytes| range.contains(bytes));
+    bytes.ok_or("a number of bytes from 65536 to 16777216")
 }
 
 /// Decodes each `%XX` of a part of a URL. `None` if two hexadecimal digits are missing after a `%`, or if the bytes are not UTF-8.
@@ -103,6 +114,7 @@ mod tests {
     fn options_are_written_as_they_are_read_and_reach_the_configuration() {
         let pairs = [
             ("rx_size", "65536"),
+            ("send_buffer", "131072"),
             ("device", "mlx5_0"),
             ("gid", "3"),
             ("source", "fd00::2"),
@@ -117,7 +129,8 @@ mod tests {
 
         let config = options.apply_to(Config::default());
         let device = config.device_options();
-        assert_eq!((config.rx_size, config.polling), (65_536, Polling::Adaptive));
+        assert_eq!((config.rx_size, config.send_buffer), (65_536, 131_072));
+        assert_eq!(config.polling, Polling::Adaptive);
         assert_eq!((device.device.as_deref(), device.gid), (Some("mlx5_0"), Some(3)));
         assert_eq!(device.source, "fd00::2".parse().ok());
     }
@@ -136,6 +149,8 @@ mod tests {
             ("rx_size", "65535", "from 65536 to 16777216"),
             ("rx_size", "16777217", "from 65536 to 16777216"),
             ("rx_size", "1M", "a number of bytes"),
+            ("send_buffer", "65535", "from 65536 to 16777216"),
+            ("send_buffer", "16777217", "from 65536 to 16777216"),
             ("device", "", "the name of an RDMA device"),
             ("gid", "-1", "the index of a GID"),
             ("source", "localhost", "an IP address"),

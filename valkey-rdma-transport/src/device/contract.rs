@@ -8,6 +8,7 @@ use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
 use super::{CmEvent, DeviceInfo, DeviceKind, DeviceOptions, Interrupt, Limits};
+use crate::direct::DirectMemory;
 use crate::error::TransportError;
 use crate::send_memory::SendMemory;
 
@@ -31,6 +32,13 @@ pub trait DeviceConnection: Send {
     /// [`TransportError::Memory`] if the memory cannot be pinned (naming the `memlock` limit), another if the device lends
     /// nothing.
     fn register_send_memory(&mut self, memory: &SendMemory) -> Result<Region, TransportError>;
+
+    /// Registers direct memory. It stays registered and allocated until the connection is dropped. Of its bytes, only those that are
+    /// [exposed](crate::Stream::expose), read into or frozen are used by work requests.
+    ///
+    /// # Errors
+    /// Same errors as [`register`](Self::register).
+    fn register_direct(&mut self, memory: &DirectMemory, access: Access) -> Result<Region, TransportError>;
 
     /// Lets `fill` write into a region. The caller guarantees, by the protocol's bookkeeping, that no posted work
     /// request reads or fills these bytes.
@@ -263,6 +271,7 @@ layer! {
     &mut self {
         fn register(len: u32, access: Access) -> Result<Region, TransportError>;
         fn register_send_memory(memory: &SendMemory) -> Result<Region, TransportError>;
+        fn register_direct(memory: &DirectMemory, access: Access) -> Result<Region, TransportError>;
         fn write_local(region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8]));
         fn copy_in(region: RegionId, offset: usize, bytes: &[u8]);
         fn post_sends(chain: &[SendRequest]) -> Result<(), TransportError>;

@@ -21,7 +21,8 @@ use crate::device::{
     Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceLimits, DeviceOptions, Limits,
     check_limits, check_reads,
 };
-use crate::error::TransportError;
+use crate::direct::DirectMemory;
+use crate::error::{RejectReason, TransportError};
 use crate::send_memory::SendMemory;
 
 /// One end of a link.
@@ -186,6 +187,13 @@ impl DeviceConnection for EmulatedConnection {
         self.add(memory.len(), |region| Memory::lent(region, memory.clone()))
     }
 
+    fn register_direct(&mut self, memory: &DirectMemory, access: Access) -> Result<Region, TransportError> {
+        if access.allows_read() && !self.reads {
+            return Err(TransportError::ReadsOff);
+        }
+        self.add(memory.sent().len(), |region| Memory::direct(region, access, memory.clone()))
+    }
+
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
         let memory = self.memory(region);
         assert!(!memory.access.allows_write(), "a peer may write this memory: copy into it");
@@ -235,6 +243,13 @@ impl DeviceConnection for EmulatedConnection {
     fn establish(&mut self) -> Result<(), TransportError> {
         if !matches!(self.phase, Phase::Idle | Phase::Incoming) {
             return Err(refused("rdma_connect", io::ErrorKind::AlreadyExists));
+        }
+        if self.phase == Phase::Idle
+            && let Some(RejectReason(reason)) = self.transport.side(|side| side.plan.rejects_request())
+        {
+            self.phase = Phase::Closed;
+            self.transport.side(|side| side.push_cm_event(CmEvent::Rejected { reason }));
+            return Ok(());
         }
         self.phase = Phase::Active;
         match &self.transport {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use valkey_rdma_proto::work::FailureStatus;
 
 use super::RNR_RETRY_FOREVER;
-use crate::error::TransportError;
+use crate::error::{RejectReason, TransportError};
 use crate::sync::{Mutex, lock};
 
 /// An emulated device with a name, delays and faults of its own.
@@ -98,6 +98,12 @@ impl Device {
     /// Refuses to register memory, or does it again: as where the `memlock` limit is reached.
     pub fn refuse_memory(&self, refused: bool) {
         self.plan.change(|settings| settings.refuses_memory = refused);
+    }
+
+    /// Rejects the next `count` connect requests of this device with a reason of the connection manager, without asking the
+    /// listener: as when the peer's host remembers an earlier connection.
+    pub fn reject_requests(&self, count: u32, reason: RejectReason) {
+        self.plan.change(|settings| settings.rejects = (count, reason));
     }
 
     /// How often the peers of connections made from now on may try again when they find no receive posted: 0 to 7,
@@ -216,6 +222,8 @@ pub(super) struct FaultSettings {
     pub(super) dropped_events: Vec<u64>,
     pub(super) stalled: bool,
     pub(super) refuses_memory: bool,
+    /// Connect requests still to be rejected, and why.
+    pub(super) rejects: (u32, RejectReason),
     pub(super) rnr_retry_count: u8,
     pub(super) rnr_timer: Duration,
     pub(super) retry_timeout: Duration,
@@ -230,6 +238,7 @@ impl Default for FaultSettings {
             dropped_events: Vec::new(),
             stalled: false,
             refuses_memory: false,
+            rejects: (0, RejectReason::CONSUMER),
             rnr_retry_count: RNR_RETRY_FOREVER,
             rnr_timer: RNR_TIMER,
             retry_timeout: RETRY_TIMEOUT,
@@ -312,6 +321,15 @@ impl FaultPlan {
 
     pub(super) fn refuses_memory(&self) -> bool {
         self.get(false, |settings| settings.refuses_memory)
+    }
+
+    /// Why the device rejects the connect request now made, if it does.
+    pub(super) fn rejects_request(&self) -> Option<RejectReason> {
+        self.get(None, |settings| {
+            let (left, reason) = &mut settings.rejects;
+            *left = left.checked_sub(1)?;
+            Some(*reason)
+        })
     }
 
     /// How long the send now posted is held back, if at all.

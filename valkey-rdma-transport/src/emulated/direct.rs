@@ -332,15 +332,14 @@ fn carry_out(asked: &InFlightSend, requester: &mut QueuePair, responder: &mut Qu
         // The two regions differ: each belongs to one side.
         Ok(place) if matches!(op, SendOp::Read { .. }) => {
             if let Some((source, from)) = place {
-                source.copy_to(from, &mut &mut asked.local.lock()[asked.range.clone()]);
+                source.copy_over(from, &asked.local, asked.range.start);
             }
             requester.read_done();
             Ok(())
         }
         Ok(place) => {
-            let copied = place.is_none_or(|(target, to)| {
-                asked.local.copy_to(asked.range.clone(), &mut &mut target.lock()[to])
-            });
+            let copied = place
+                .is_none_or(|(target, to)| asked.local.copy_over(asked.range.clone(), &target, to.start));
             if copied {
                 responder.settle(op, len);
                 requester.acknowledged(asked.sequence)

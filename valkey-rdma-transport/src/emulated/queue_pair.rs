@@ -18,6 +18,7 @@ use self::requester::SendQueue;
 use super::RNR_RETRY_FOREVER;
 use super::device::FaultPlan;
 use crate::device::{Access, CmEvent, DeviceOptions};
+use crate::direct::DirectMemory;
 use crate::send_memory::SendMemory;
 use crate::sync::{Mutex, MutexGuard, keep_waker, lock};
 
@@ -275,6 +276,8 @@ enum Place {
     Own(Arc<Mutex<Box<[u8]>>>),
     /// Only read, and only what is held.
     Lent(SendMemory),
+    /// Read and written, and only what the application has lent. An adapter would reach all of it; here no unsafe code may.
+    Direct(DirectMemory),
 }
 
 impl Memory {
@@ -287,6 +290,10 @@ impl Memory {
         Self { region, access: Access::Local, place: Place::Lent(memory) }
     }
 
+    pub(super) fn direct(region: Region, access: Access, memory: DirectMemory) -> Self {
+        Self { region, access, place: Place::Direct(memory) }
+    }
+
     /// The bytes, for as long as the guard lives. A panic in a caller's closure leaves bytes, not nonsense, so
     /// a poisoned lock is taken all the same.
     ///
@@ -295,13 +302,50 @@ impl Memory {
     pub(super) fn lock(&self) -> MutexGuard<'_, Box<[u8]>> {
         match &self.place {
             Place::Own(bytes) => lock(bytes),
-            Place::Lent(_) => panic!("memory lent to the device is only sent"),
+            Place::Lent(_) | Place::Direct(_) => panic!("memory lent to the device is only sent"),
         }
     }
 
-    /// Whether it may be written.
+    /// Whether it is the device's own, which may be received into.
     pub(super) fn is_own(&self) -> bool {
         matches!(self.place, Place::Own(_))
+    }
+
+    /// Whether the bytes of reads may come here.
+    pub(super) fn takes_reads(&self) -> bool {
+        !matches!(self.place, Place::Lent(_))
+    }
+
+    /// Whether the peer may use these bytes, its access aside.
+    pub(super) fn is_open(&self, range: Range<usize>) -> bool {
+        match &self.place {
+            Place::Own(_) => true,
+            Place::Lent(_) => false,
+            Place::Direct(memory) => memory.is_lent(range),
+        }
+    }
+
+    /// Copies `bytes` in. `false`: they have no place there any more.
+    pub(super) fn copy_in(&self, offset: usize, bytes: &[u8]) -> bool {
+        match &self.place {
+            Place::Own(_) => {
+                self.lock()[offset..offset + bytes.len()].copy_from_slice(bytes);
+                true
+            }
+            Place::Lent(_) => false,
+            Place::Direct(memory) => memory.copy_in(offset, bytes),
+        }
+    }
+
+    /// Copies `range` to `offset` of another memory. `false`: some of these bytes may not be used.
+    pub(super) fn copy_over(&self, range: Range<usize>, to: &Memory, offset: usize) -> bool {
+        let len = range.len();
+        if to.is_own() {
+            return self.copy_to(range, &mut &mut to.lock()[offset..offset + len]);
+        }
+        // Both may be parts of one memory, which has one lock.
+        let mut held = Vec::with_capacity(len);
+        self.copy_to(range, &mut held) && to.copy_in(offset, &held)
     }
 
     /// Appends a copy of the bytes to `out`. `false`: they are lent and may change.
@@ -312,6 +356,7 @@ impl Memory {
                 true
             }
             Place::Lent(memory) => memory.copy_to(range, out),
+            Place::Direct(memory) => memory.copy_to(range, out),
         }
     }
 

@@ -11,8 +11,10 @@ use valkey_rdma_proto::work::{
 };
 use valkey_rdma_proto::{Resources, Work, control_region_len, wire};
 
+use super::direct_io::{DirectIo, STAGING};
 use crate::config::Config;
 use crate::device::{Access, CmEvent, DeviceConnection};
+use crate::direct::DirectMemory;
 use crate::error::TransportError;
 use crate::limiter::ConnectionPermit;
 use crate::send_memory::{Lendable, PinnedSlice};
@@ -29,8 +31,12 @@ pub(super) struct DeviceIo {
     pub(super) slices: VecDeque<(u64, PinnedSlice)>,
     /// Memory of the application that was to be registered, and under which name it is, unless that was refused.
     send_memory: Vec<(Weak<Lendable>, Option<RegionId>)>,
+    /// After the device, as the slices.
+    pub(super) direct: DirectIo,
     control: RegionId,
     send_buffer: RegionId,
+    /// By how many bytes the send buffer can grow: 0 once it has.
+    growth: u32,
     pinned_bytes: u64,
     /// An event was asked for and has not come.
     pub(super) armed: bool,
@@ -46,6 +52,7 @@ pub(super) struct DeviceIo {
 pub(super) struct Teardown {
     _device: Box<dyn DeviceConnection>,
     _slices: VecDeque<(u64, PinnedSlice)>,
+    _direct: DirectIo,
     _permit: Option<ConnectionPermit>,
 }
 
@@ -60,7 +67,8 @@ impl DeviceIo {
         let limits = device.limits();
         let receives = limits.receive_depth.min(config.receive_depth);
         let control = device.register(control_region_len(receives), Access::Local)?;
-        let send_buffer = device.register(config.send_buffer, Access::Local)?;
+        let first = config.first_send_buffer();
+        let send_buffer = device.register(first, Access::Local)?;
         for _ in 0..config.rx_buffers {
             windows.push(device.register(config.rx_size, Access::RemoteWrite)?);
         }
@@ -71,8 +79,10 @@ impl DeviceIo {
             permit,
             slices: VecDeque::new(),
             send_memory: Vec::new(),
+            direct: DirectIo::default(),
             control: control.id,
             send_buffer: send_buffer.id,
+            growth: config.send_buffer - first,
             armed: false,
             receives: Vec::with_capacity(receives as usize),
             sends: Vec::new(),
@@ -207,6 +217,29 @@ impl DeviceIo {
         }
     }
 
+    /// Registers the rest of the send buffer, to be used instead of the first part. `None`: there is no rest, or it cannot be
+    /// registered, and then the connection keeps what it has.
+    pub(super) fn grow_send_buffer(&mut self) -> Option<Region> {
+        let len = std::mem::take(&mut self.growth);
+        let device = self.device.as_mut().filter(|_| len > 0)?;
+        match device.register(len, Access::Local) {
+            Ok(region) => {
+                self.send_buffer = region.id;
+                self.pinned_bytes += u64::from(region.len);
+                Some(region)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the send buffer of this connection stays short: large values take longer");
+                None
+            }
+        }
+    }
+
+    /// Whether the send buffer can grow.
+    pub(super) fn can_grow(&self) -> bool {
+        self.growth > 0
+    }
+
     /// Where the device finds these bytes. `None`: it cannot have them registered.
     pub(super) fn locate(&mut self, slice: &PinnedSlice) -> Option<Slice> {
         let region = self.region_of(slice)?;
@@ -230,6 +263,49 @@ impl DeviceIo {
         let region = region.map(|region| region.id);
         self.send_memory.push((memory.downgrade(), region));
         region
+    }
+
+    /// Where the device and the peer find direct memory, which is registered the first time.
+    pub(super) fn region_of_direct(
+        &mut self,
+        memory: &DirectMemory,
+        access: Access,
+    ) -> Result<Region, TransportError> {
+        if let Some(region) = self.direct.registered(memory, access) {
+            return Ok(region);
+        }
+        let device = self.device.as_mut().ok_or(TransportError::Closed)?;
+        let region = device.register_direct(memory, access)?;
+        self.pinned_bytes += u64::from(region.len);
+        self.direct.add(memory, access, region);
+        // What is frozen is sent from here, too.
+        if !self.send_memory.iter().any(|(known, _)| memory.sent().is(known)) {
+            self.send_memory.push((memory.sent().downgrade(), Some(region.id)));
+        }
+        Ok(region)
+    }
+
+    /// How many reads can be in flight at once.
+    pub(super) fn read_depth(&self) -> u8 {
+        self.device.as_ref().map_or(0, |device| device.read_depth())
+    }
+
+    /// Copies bytes into the next free slot for direct writes.
+    pub(super) fn stage(&mut self, bytes: &[u8]) -> Result<Slice, TransportError> {
+        let device = self.device.as_mut().ok_or(TransportError::Closed)?;
+        let staging = match self.direct.staging {
+            Some(region) => region,
+            None => {
+                let region = device.register(STAGING, Access::Local)?;
+                self.pinned_bytes += u64::from(STAGING);
+                *self.direct.staging.insert(region.id)
+            }
+        };
+        let slice = self.direct.next_slot(staging, bytes.len());
+        let start = slice.offset as usize;
+        device.write_local(staging, start..start + bytes.len(), &mut |room| room.copy_from_slice(bytes));
+        self.counters.copied_in += bytes.len() as u64;
+        Ok(slice)
     }
 
     /// Holds these bytes until everything before `position` is delivered.
@@ -267,7 +343,8 @@ impl DeviceIo {
     pub(super) fn take_teardown(&mut self) -> Option<Teardown> {
         let device = self.device.take()?;
         let slices = std::mem::take(&mut self.slices);
-        Some(Teardown { _device: device, _slices: slices, _permit: self.permit.take() })
+        let direct = std::mem::take(&mut self.direct);
+        Some(Teardown { _device: device, _slices: slices, _direct: direct, _permit: self.permit.take() })
     }
 }
 

@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
-use valkey_rdma_proto::{self as proto, Connection, DeliveryReport, Role};
+use valkey_rdma_proto::{self as proto, Connection, DeliveryReport, FeatureSet, Role};
 
 use super::device_io::{DeviceIo, Teardown};
+use super::direct_io::Held;
 use super::poll_policy::PollPolicy;
 use crate::config::Config;
 use crate::device::DeviceConnection;
@@ -60,6 +61,7 @@ pub(super) struct ConnectionState {
     shutting_down: bool,
     /// The stream was dropped: nothing will be read any more.
     discarded: bool,
+    pub(super) max_reservation: usize,
     info: Info,
     /// Time 0 of the core's clock.
     pub(super) epoch: Instant,
@@ -69,6 +71,8 @@ pub(super) struct ConnectionState {
 pub(super) struct ToFree {
     /// Slices of pool buffers that have been delivered. Dropping them wakes tasks that wait for a buffer.
     _delivered: Vec<PinnedSlice>,
+    /// What transfers have used that are complete.
+    _transferred: Vec<Held>,
     /// The device's objects, once the connection has ended and everything that arrived was read. A [`Monitor`] does not
     /// keep them.
     ///
@@ -120,6 +124,7 @@ impl ConnectionState {
             close_error: None,
             shutting_down: false,
             discarded: false,
+            max_reservation: (config.send_buffer / 2) as usize,
             info,
             epoch: Instant::now(),
         };
@@ -131,9 +136,10 @@ impl ConnectionState {
         Ok(connection)
     }
 
-    /// The most bytes reserved at once: half of the send buffer.
+    /// The most bytes reserved at once: half of the send buffer, as long as it can become. Half of what there is, once it has failed to
+    /// grow.
     pub(super) fn max_reservation(&self) -> usize {
-        self.info.send_buffer as usize / 2
+        self.max_reservation
     }
 
     /// Waits until both sides know each other's memory. `Ready(false)`: the connection ended before.
@@ -143,6 +149,17 @@ impl ConnectionState {
         }
         self.wakers.set_writer(cx, WriteInterest::Room(0));
         Poll::Pending
+    }
+
+    /// Waits until it is known which features are used. `Ready(None)`: the connection ended before.
+    pub(super) fn poll_agreed(&mut self, cx: &mut Context<'_>) -> Poll<Option<FeatureSet>> {
+        match self.core.agreed() {
+            None if self.close_error.is_none() => {
+                self.wakers.set_writer(cx, WriteInterest::Agreement);
+                Poll::Pending
+            }
+            agreed => Poll::Ready(agreed),
+        }
     }
 
     /// Registers a new driver. Returns its id, and the waker of the previous one, which stops when it is woken. Wake it
@@ -189,19 +206,21 @@ impl ConnectionState {
 
     /// The device, the addresses and the sizes of this connection.
     pub(super) fn info(&self) -> Info {
-        Info { peer_window: self.core.peer_window(), ..self.info.clone() }
+        let (peer_window, send_buffer) = (self.core.peer_window(), self.core.send_buffer());
+        Info { peer_window, send_buffer, ..self.info.clone() }
     }
 
     /// What is not needed any more. Drop it without holding the lock.
     fn take_to_free(&mut self) -> Option<ToFree> {
         // Called after every access, and mostly there is nothing.
-        if self.device.slices.is_empty() && self.close_error.is_none() {
+        if self.device.slices.is_empty() && self.device.direct.held.is_empty() && self.close_error.is_none() {
             return None;
         }
         let delivered = self.device.take_delivered(self.core.delivery_report().delivered);
+        let transferred = self.device.direct.take_transferred(self.core.transferred());
         let finished = self.close_error.is_some() && (self.discarded || self.core.readable().is_none());
         let teardown = if finished { self.device.take_teardown() } else { None };
-        Some(ToFree { _delivered: delivered, _teardown: teardown })
+        Some(ToFree { _delivered: delivered, _transferred: transferred, _teardown: teardown })
     }
 
     pub(super) fn now(&self) -> proto::Instant {
@@ -215,6 +234,8 @@ pub(super) struct Wakers {
     /// The reading task waits for bytes or the end.
     pub(super) reader: Option<Waker>,
     writer: Option<Writer>,
+    /// Tasks that wait for transfers, each with the number that must be complete.
+    transfers: Vec<(u64, Waker)>,
     /// The driver waits for events.
     pub(super) driver: Option<Waker>,
     /// The deadline for which the driver's timer is set.
@@ -232,6 +253,8 @@ struct Writer {
 pub(super) enum WriteInterest {
     /// This many free bytes in the send buffer of a connected connection.
     Room(u32),
+    /// Which features are used.
+    Agreement,
     /// The end of the connection.
     End,
 }
@@ -240,6 +263,13 @@ impl Wakers {
     /// The writing task waits.
     pub(super) fn set_writer(&mut self, cx: &Context<'_>, interest: WriteInterest) {
         self.writer = Some(Writer { waker: cx.waker().clone(), interest });
+    }
+
+    /// A task waits until `count` transfers are complete.
+    pub(super) fn add_transfer(&mut self, cx: &Context<'_>, count: u64) {
+        if !self.transfers.iter().any(|(other, waker)| *other == count && waker.will_wake(cx.waker())) {
+            self.transfers.push((count, cx.waker().clone()));
+        }
     }
 
     /// Takes the wakers of the tasks that have something to do now.
@@ -251,11 +281,17 @@ impl Wakers {
         if let Some(writer) = &self.writer {
             let writable = match writer.interest {
                 WriteInterest::Room(len) => core.is_connected() && core.room() >= len,
+                WriteInterest::Agreement => core.agreed().is_some(),
                 WriteInterest::End => false,
             };
             if ended || writable {
                 ready.writer = self.writer.take().map(|writer| writer.waker);
             }
+        }
+        if !self.transfers.is_empty() {
+            let complete = core.transferred();
+            let done = self.transfers.extract_if(.., |(count, _)| ended || *count <= complete);
+            ready.transfers = done.map(|(_, waker)| waker).collect();
         }
         // A deadline that moves later, as with every message, needs no wake-up: the timer fires early, and is then set
         // again.
@@ -273,6 +309,7 @@ struct WakeSet {
     reader: Option<Waker>,
     writer: Option<Waker>,
     driver: Option<Waker>,
+    transfers: Vec<Waker>,
 }
 
 impl WakeSet {
@@ -287,5 +324,6 @@ impl WakeSet {
         if let Some(waker) = self.driver {
             waker.wake();
         }
+        self.transfers.into_iter().for_each(Waker::wake);
     }
 }

@@ -85,6 +85,7 @@ impl ConnectionState {
     /// Takes as many bytes as the send buffer has room for, and sends what window and credits allow. `Pending` keeps the
     /// waker; `Ready(0)` means that the connection takes no more.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[&[u8]]) -> Poll<usize> {
+        self.grow_for(bufs.iter().map(|buf| buf.len()).sum());
         if !ready!(self.poll_room(cx, 1)) {
             return Poll::Ready(0);
         }
@@ -102,7 +103,8 @@ impl ConnectionState {
     }
 
     /// Lets `fill` write into `len` free bytes of the send buffer, and sends as many as it returns. `Pending` keeps the
-    /// waker, and has not called `fill`; `Ready(None)` means that the connection takes no more.
+    /// waker, and has not called `fill`; `Ready(None)` means that the connection takes no more. [`grow_for`](Self::grow_for)
+    /// comes before.
     pub(super) fn poll_write_with(
         &mut self,
         cx: &mut Context<'_>,
@@ -146,10 +148,35 @@ impl ConnectionState {
             return Poll::Ready(false);
         }
         if self.core.room() < len {
-            self.wakers.set_writer(cx, WriteInterest::Room(len));
+            // Before the agreement the send buffer cannot grow: there may never be so much room.
+            let agreed = self.core.agreed().is_some();
+            let interest = if agreed { WriteInterest::Room(len) } else { WriteInterest::Agreement };
+            self.wakers.set_writer(cx, interest);
             return Poll::Pending;
         }
         Poll::Ready(true)
+    }
+
+    /// Lets the send buffer grow if `len` bytes have no room in it, even after all completions.
+    pub(super) fn grow_for(&mut self, len: usize) {
+        // Called before every write; usually there is nothing to do.
+        if !self.device.can_grow() || self.core.room() as usize >= len || !self.can_write() {
+            return;
+        }
+        while (self.core.room() as usize) < len && self.poll_cq() > 0 {
+            self.flush_work();
+        }
+        if (self.core.room() as usize) < len && self.can_write() {
+            match self.device.grow_send_buffer() {
+                Some(region) => self.core.grow_send_buffer(region.id, region.len),
+                None => self.max_reservation = self.core.send_buffer() as usize / 2,
+            }
+        }
+    }
+
+    /// Whether bytes are taken, now or as soon as there is room.
+    fn can_write(&self) -> bool {
+        self.core.agreed().is_some() && !self.core.is_closing() && self.close_error.is_none()
     }
 
     /// Takes what there is room for, in place if that pays and the device can. Returns how many bytes that is.
@@ -193,7 +220,7 @@ impl ConnectionState {
 }
 
 /// Fewer bytes cost less to copy than as a work request of their own.
-const SEND_IN_PLACE_FROM: usize = 8 << 10;
+pub(super) const SEND_IN_PLACE_FROM: usize = 8 << 10;
 
 /// The number of bytes that were filled.
 ///

@@ -25,6 +25,7 @@ use crate::device::{
     Access, CmEvent, ConnectRequest, DeviceConnection, DeviceFault, DeviceInfo, DeviceKind, DeviceListener,
     DeviceOptions, Interrupt, Limits, check_limits, check_reads,
 };
+use crate::direct::DirectMemory;
 use crate::error::TransportError;
 use crate::send_memory::SendMemory;
 
@@ -148,6 +149,15 @@ impl DeviceConnection for VerbsConnection {
         // SAFETY: the domain outlives the regions (field order).
         let region = unsafe { MemoryRegion::lent(&self.domain, memory) }?;
         Ok(self.add(region, memory.len()))
+    }
+
+    fn register_direct(&mut self, memory: &DirectMemory, access: Access) -> Result<Region, TransportError> {
+        if access.allows_read() && self.wanted_reads == 0 {
+            return Err(TransportError::ReadsOff);
+        }
+        // SAFETY: the domain outlives the regions (field order).
+        let region = unsafe { MemoryRegion::direct(&self.domain, memory, access) }?;
+        Ok(self.add(region, memory.sent().len()))
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

@@ -11,6 +11,7 @@ use super::cm::CmId;
 use super::sys::{self, convert, ibv_mr, ibv_pd};
 use super::{failed, log_teardown};
 use crate::device::Access;
+use crate::direct::DirectMemory;
 use crate::error::{TransportError, memlock_limit};
 use crate::send_memory::SendMemory;
 
@@ -29,7 +30,7 @@ pub(super) struct MemoryRegion {
 /// Where a region lies.
 enum Memory {
     Own(Pages),
-    /// Memory of the application, which is there for as long as this is held. The device only reads it.
+    /// Memory of the application, which is there for as long as this is held. The processor does not use it here.
     Lent(SendMemory),
 }
 
@@ -61,16 +62,42 @@ impl MemoryRegion {
         domain: &ProtectionDomain,
         memory: &SendMemory,
     ) -> Result<Self, TransportError> {
+        // SAFETY: the domain by the contract. The device may not write this memory, so no owner of it loses anything. Only
+        // ranges that are held as bytes are sent.
+        unsafe { Self::of_application(domain, memory, Access::Local, READ_ONLY) }
+    }
+
+    /// Registers direct memory, for the device and with some access for the peer.
+    ///
+    /// # Safety
+    /// The domain outlives the region.
+    pub(super) unsafe fn direct(
+        domain: &ProtectionDomain,
+        memory: &DirectMemory,
+        access: Access,
+    ) -> Result<Self, TransportError> {
+        // SAFETY: the domain by the contract. Work requests and peers that keep to the protocol use lent ranges only, and while
+        // a range is lent, no reference to its bytes exists. `DirectMemory` documents that other peers are trusted with it.
+        unsafe { Self::of_application(domain, memory.sent(), access, convert::access_flags(access)) }
+    }
+
+    /// # Safety
+    /// The domain outlives the region. What the flags allow the device and the peer takes nothing from an owner of the memory.
+    unsafe fn of_application(
+        domain: &ProtectionDomain,
+        memory: &SendMemory,
+        access: Access,
+        flags: i32,
+    ) -> Result<Self, TransportError> {
         let len = memory.len();
         let refused = refusal(len);
         // For the kernel, which goes by the address: nothing is read or written through this pointer.
         let start =
             NonNull::new(ptr::with_exposed_provenance_mut(memory.start())).expect("memory is nowhere at 0");
-        // SAFETY: the domain as above. The device may not write this memory, so no owner of it loses anything; the kernel
-        // refuses addresses without memory, and pins the pages until the deregistration. Only ranges that are held as bytes
-        // are sent.
-        let raw = unsafe { sys::reg_mr(domain.raw(), start, len as usize, READ_ONLY) }.map_err(refused)?;
-        Ok(Self::registered(raw, len as usize, Access::Local, Memory::Lent(memory.clone())))
+        // SAFETY: the domain and the access by the contract. The kernel refuses addresses without memory, and pins the pages
+        // until the deregistration.
+        let raw = unsafe { sys::reg_mr(domain.raw(), start, len as usize, flags) }.map_err(refused)?;
+        Ok(Self::registered(raw, len as usize, access, Memory::Lent(memory.clone())))
     }
 
     fn registered(raw: NonNull<ibv_mr>, len: usize, access: Access, memory: Memory) -> Self {

@@ -19,6 +19,7 @@ mod faults;
 mod names;
 mod queues;
 mod receivers;
+mod rejects;
 mod strangers;
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);

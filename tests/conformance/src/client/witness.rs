@@ -14,7 +14,7 @@ use valkey_rdma_transport::device::{
     CmEvent, ConnectRequest, DeviceConnection, DeviceKind, DeviceLayer, DeviceListener, DeviceOptions,
 };
 
-use crate::peer::{Transcript, describe_message, reserved};
+use crate::peer::{OWN_SELECTOR, Transcript, describe_message, reserved};
 
 /// What was seen on all connections of one server.
 #[derive(Clone)]
@@ -101,6 +101,7 @@ impl ConnectRequest for WatchedRequest {
             written: 0,
             unproven: 0,
             asked: false,
+            agreement: Agreement::default(),
         }))
     }
 }
@@ -120,6 +121,44 @@ struct Watched {
     unproven: u32,
     /// The client waits for an answer to GetServerFeature.
     asked: bool,
+    agreement: Agreement,
+}
+
+/// What the two sides have said about features of this project.
+#[derive(Default)]
+struct Agreement {
+    /// The client has written.
+    written: bool,
+    asked: bool,
+    offered: u64,
+    chosen: bool,
+}
+
+impl Agreement {
+    /// The client asks. Returns the rule that this breaks.
+    fn question(&mut self) -> Option<&'static str> {
+        let broken = match *self {
+            Self { written: true, .. } => Some("a question about features after data (clause F-5)"),
+            Self { asked: true, .. } => Some("a second question about features (clause F-5)"),
+            _ => None,
+        };
+        self.asked = true;
+        broken
+    }
+
+    /// The client chooses. Returns the rule that this breaks.
+    fn choice(&mut self, bits: u64) -> Option<&'static str> {
+        let broken = match *self {
+            Self { written: true, .. } => Some("a choice of features after data (clause F-6)"),
+            Self { chosen: true, .. } => Some("a second choice of features (clause F-6)"),
+            Self { offered, .. } if bits & !offered != 0 => {
+                Some("a choice of features that were not offered (clause F-6)")
+            }
+            _ => None,
+        };
+        self.chosen = true;
+        broken
+    }
 }
 
 impl Watched {
@@ -150,9 +189,12 @@ impl Watched {
                         self.written = 0;
                         self.unproven = 0;
                     }
-                    Ok(ControlMessage::GetServerFeature(_)) => {
+                    Ok(ControlMessage::GetServerFeature(answer)) => {
                         self.unproven = 0;
                         self.asked = false;
+                        if answer.select == OWN_SELECTOR {
+                            self.agreement.offered = answer.bits;
+                        }
                     }
                     _ => {}
                 }
@@ -203,7 +245,19 @@ impl Watched {
             ControlMessage::GetServerFeature(_) if self.asked => {
                 self.breaks("a question before the answer to the one before (clause C-3)".to_owned());
             }
-            ControlMessage::GetServerFeature(_) => self.asked = true,
+            ControlMessage::GetServerFeature(question) => {
+                self.asked = true;
+                if question.select == OWN_SELECTOR
+                    && let Some(rule) = self.agreement.question()
+                {
+                    self.breaks(rule.to_owned());
+                }
+            }
+            ControlMessage::SetClientFeature(choice) if choice.select == OWN_SELECTOR => {
+                if let Some(rule) = self.agreement.choice(choice.bits) {
+                    self.breaks(rule.to_owned());
+                }
+            }
             _ => {}
         }
     }
@@ -230,6 +284,7 @@ impl Watched {
     }
 
     fn sees_data(&mut self, byte_len: u32, imm: u32) {
+        self.agreement.written |= imm > 0;
         let room = self.offered - self.written.min(self.offered);
         if u64::from(imm) > room {
             self.breaks(format!("an immediate of {imm} with {room} bytes of room (clause I-2)"));

@@ -15,11 +15,13 @@ pub struct PeerOptions {
     pub device: Option<String>,
     /// Index into the device's table of GIDs, which chooses the address to connect from. Default: the route decides.
     pub gid: Option<u32>,
+    /// READs of the other side at once. Default 0: as for peers that know none, the request asks for 1, and none is expected.
+    pub read_depth: u8,
 }
 
 impl Default for PeerOptions {
     fn default() -> Self {
-        Self { receives: DEPTH, patience: Duration::from_secs(5), device: None, gid: None }
+        Self { receives: DEPTH, patience: Duration::from_secs(5), device: None, gid: None, read_depth: 0 }
     }
 }
 
@@ -34,6 +36,7 @@ impl PeerOptions {
             route_timeout: self.patience,
             device: self.device.clone(),
             gid: self.gid,
+            read_depth: self.read_depth,
             ..DeviceOptions::default()
         }
     }

@@ -139,6 +139,13 @@ impl Peer {
         Ok(self.device.register(len, Access::RemoteWrite)?)
     }
 
+    /// Registers memory that has these bytes, for direct transfers of the other side.
+    pub fn expose(&mut self, bytes: &[u8], access: Access) -> Result<Region, Finding> {
+        let region = self.device.register(bytes.len() as u32, access)?;
+        self.device.copy_in(region.id, 0, bytes);
+        Ok(region)
+    }
+
     /// Bytes of a window as they are now.
     ///
     /// # Panics

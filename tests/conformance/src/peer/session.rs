@@ -381,5 +381,8 @@ pub(crate) fn reserved(message: &mut [u8; MESSAGE_LEN]) -> &mut [u8] {
     }
 }
 
+/// The selector of this project's features (clause F-5).
+pub(crate) const OWN_SELECTOR: u16 = 0x5652;
+
 /// A client sends no more in one piece.
 const LARGEST_PIECE: u32 = 64 * 1024;

@@ -1,10 +1,10 @@
 //! The table that people read: a line per case as soon as it is done, and the details of each failure below it.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io;
 
-use anstream::{AutoStream, ColorChoice};
-use anstyle::{AnsiColor, Effects, Style};
+use anstyle::{AnsiColor, Effects};
+use valkey_rdma_program::{Style, print};
 
 use crate::{Record, Verdict, basis, level, rule};
 
@@ -12,7 +12,7 @@ use crate::{Record, Verdict, basis, level, rule};
 #[derive(Debug)]
 pub struct Table {
     widths: (usize, usize),
-    colour: bool,
+    style: Style,
 }
 
 impl Table {
@@ -22,8 +22,7 @@ impl Table {
         let longest = |(id, clause): (usize, usize), (other, its): (&str, &str)| {
             (id.max(other.len()), clause.max(its.len()))
         };
-        let colour = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
-        Self { widths: cases.into_iter().fold((0, 0), longest), colour }
+        Self { widths: cases.into_iter().fold((0, 0), longest), style: Style::of(&io::stdout()) }
     }
 
     /// One line of `--list`.
@@ -44,7 +43,7 @@ impl Table {
             Verdict::Failed(_) => AnsiColor::Red,
             Verdict::NotRun(_) => AnsiColor::Yellow,
         };
-        let word = self.paint(colour.on_default(), &format!("{word:<7}"));
+        let word = self.style.styled(format!("{word:<7}"), colour.on_default());
         let seconds = record.elapsed.as_secs_f64();
         let mut text = format!("{word}  {id:<id_width$}  {clause:<clause_width$}  {seconds:7.2} s");
         if let Some(why) = &record.known {
@@ -71,7 +70,7 @@ impl Table {
                 let _ = write!(text, "\n    evidence  {LEGEND}");
             }
             for line in record.evidence.iter().skip(record.evidence.len().saturating_sub(EVIDENCE)) {
-                let _ = write!(text, "\n    {}", self.paint(Style::new().effects(Effects::DIMMED), line));
+                let _ = write!(text, "\n    {}", self.style.styled(line, Effects::DIMMED.into()));
             }
         }
         text
@@ -79,11 +78,7 @@ impl Table {
 
     /// Writes a line to standard output. A closed pipe does not fail the run.
     pub fn print(&self, line: &str) {
-        let _ = writeln!(io::stdout(), "{line}");
-    }
-
-    fn paint(&self, style: Style, text: &str) -> String {
-        if self.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
+        print(&format!("{line}\n"));
     }
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use redis_protocol::resp2::types::OwnedFrame;
 use valkey_rdma_client::{Endpoint, Transport};
-use valkey_rdma_program::shown;
+use valkey_rdma_program::{Login, shown};
 use valkey_rdma_transport::{DeviceKind, address};
 
-use super::Login;
-use crate::peer::{Finding, Peer, PeerOptions, Session, Transcript, expect_reply};
+use crate::Case;
+use crate::peer::{Finding, Peer, PeerOptions, Session, Transcript, expect_reply, request};
 
 /// How a server is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Target {
     pub gid: Option<u32>,
     /// How to log in. `None`: the server asks for nothing.
     pub login: Option<Login>,
+    /// The server requires TLS over RDMA. The suite speaks none: it tests how the two sides agree on it.
+    pub tls: bool,
 }
 
 /// The URL options that apply to a raw peer. All others are about a client or a byte stream, which the suite has not.
@@ -33,11 +35,17 @@ const OPTIONS: [&str; 2] = ["device", "gid"];
 impl Target {
     /// A server at `addr` without a password, with the device and the source address that the route leads to.
     pub fn new(kind: DeviceKind, addr: SocketAddr) -> Self {
-        Self { kind, addr, device: None, gid: None, login: None }
+        Self { kind, addr, device: None, gid: None, login: None, tls: false }
+    }
+
+    /// The cases that apply to the server.
+    pub fn cases(&self) -> impl Iterator<Item = &'static Case<Context>> + use<> {
+        let tls = self.tls;
+        super::cases().filter(move |case| case.with_tls == tls)
     }
 
     /// Parses a URL `rdma://[[user]:password@]host:port` or `emulated://...`, with the options `device` and `gid`, and
-    /// resolves the host. `login` is used if the URL has none.
+    /// resolves the host. `login` is used if the URL has none. `rdmas://` and `emulateds://` are servers that require TLS.
     ///
     /// # Errors
     /// A text for people without the password, if the URL is malformed, has other options or a database, or if the host is
@@ -55,8 +63,13 @@ impl Target {
         if endpoint.database() != 0 {
             return Err(format!("{url}: the suite works in database 0"));
         }
-        let given = endpoint.password().map(str::to_owned);
-        let login = given.map(|password| Login::new(endpoint.user().map(str::to_owned), password)).or(login);
+        let login = match endpoint.password() {
+            Some(password) => Some(Login {
+                user: endpoint.user().unwrap_or_default().to_owned(),
+                password: password.to_owned(),
+            }),
+            None => login,
+        };
         let mut names = options.filter_map(|option| option.split('=').next());
         if let Some(name) = names.find(|name| !name.is_empty() && !OPTIONS.contains(name)) {
             return Err(format!(
@@ -70,6 +83,7 @@ impl Target {
             device: endpoint.device().map(str::to_owned),
             gid: endpoint.gid(),
             login,
+            tls: endpoint.tls().is_some(),
             ..Self::new(kind, addr)
         })
     }
@@ -77,7 +91,16 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.kind.scheme(), address::authority(self.addr))
+        let secure = if self.tls { "s" } else { "" };
+        write!(f, "{}{secure}://{}", self.kind.scheme(), address::authority(self.addr))
+    }
+}
+
+/// The command AUTH as bytes.
+fn auth(Login { user, password }: &Login) -> Vec<u8> {
+    match user.as_str() {
+        "" => request(&[b"AUTH", password.as_bytes()]),
+        user => request(&[b"AUTH", user.as_bytes(), password.as_bytes()]),
     }
 }
 
@@ -137,7 +160,9 @@ impl Context {
     /// Exchanges windows, and logs in if the server asks for that.
     async fn ready(&mut self, mut session: Session) -> Result<Session, Finding> {
         session.handshake().await?;
-        self.log_in(&mut session).await?;
+        if !self.target.tls {
+            self.log_in(&mut session).await?;
+        }
         Ok(session)
     }
 
@@ -150,7 +175,7 @@ impl Context {
     /// Sends the login without waiting for its reply.
     pub(super) async fn send_login(&mut self, session: &mut Session) -> Result<(), Finding> {
         match &self.target.login {
-            Some(login) => session.write_secret(&login.command()).await,
+            Some(login) => session.write_secret(&auth(login)).await,
             None => Ok(()),
         }
     }
@@ -171,7 +196,7 @@ impl Context {
     /// Expects the server to end this connection. If it does not, the finding states whether more data makes it.
     pub(super) async fn ended_by_server(&mut self, mut session: Session) -> Result<(), Finding> {
         let Err(still_open) = session.peer.end().await else { return Ok(()) };
-        let answer = session.write(&crate::peer::request(&[b"PING"])).await;
+        let answer = session.write(&request(&[b"PING"])).await;
         let afterwards = match answer {
             Ok(()) => session.peer.end().await.map(drop),
             Err(_) => Ok(()),
@@ -194,7 +219,9 @@ impl Context {
         let mut newcomer = self.session().await.map_err(|finding| {
             Finding::failed(format!("the server takes no new connection afterwards: {finding}"))
         })?;
-        newcomer.ping().await.map_err(|finding| {
+        // Without TLS of its own, the suite has no command that a server with TLS runs.
+        let served = if self.target.tls { newcomer.ask(0).await.map(drop) } else { newcomer.ping().await };
+        served.map_err(|finding| {
             Finding::failed(format!("the server does not serve a new connection afterwards: {finding}"))
         })?;
         newcomer.peer.disconnect();

@@ -2,7 +2,6 @@
 
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use valkey_rdma_client::Client;
 use valkey_rdma_mock::{DeviceKind, MockCluster, TransportConfig, Transports};
+use valkey_rdma_program::{LevelFilter, fail, millis, start};
 
 /// Starts a mock cluster of many nodes in this process, connects many clients, and fails some primaries over while all clients
 /// send commands. Prints times, memory, and how often the nodes were asked for their map
@@ -42,13 +42,13 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(&Args::parse()).await {
+    let args: Args = match start(LevelFilter::ERROR) {
+        Ok(args) => args,
+        Err(status) => return status,
+    };
+    match run(&args).await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Nothing can be done if standard error is closed.
-            let _ = writeln!(std::io::stderr(), "error: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(&error),
     }
 }
 
@@ -144,7 +144,7 @@ fn resident_kib() -> i64 {
 }
 
 fn ms(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+    format!("{:.1} ms", millis(time))
 }
 
 fn show(what: &str, text: &str) {

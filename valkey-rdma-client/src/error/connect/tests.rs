@@ -28,7 +28,9 @@ fn report(error: impl Into<Error>) -> Vec<String> {
 fn no_text_repeats_that_of_its_source() {
     let system = too_many_files().to_string();
     let files = "raise the limit of open files (ulimit -n), or open fewer connections";
-    let connect = |cause| report(ConnectError { peer: "h:1".into(), transport: Transport::Rdma, cause });
+    let connect = |cause| {
+        report(ConnectError { peer: "h:1".into(), transport: Some(Transport::Rdma), tls: false, cause })
+    };
     let begin = "cannot connect to h:1 over rdma";
 
     let cause = ConnectCause::Device(Arc::new(device("ibv_create_cq")));
@@ -57,7 +59,9 @@ fn no_text_repeats_that_of_its_source() {
 
 #[test]
 fn a_failed_connect_tells_the_whole_story() {
-    let connect = |transport, cause| text(ConnectError { peer: "h:1".into(), transport, cause });
+    let connect = |transport, cause| {
+        text(ConnectError { peer: "h:1".into(), transport: Some(transport), tls: false, cause })
+    };
     let system = too_many_files();
     let files = "raise the limit of open files (ulimit -n), or open fewer connections";
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tracing::debug;
 use valkey_rdma_resp::ServerErrorKind;
 
-use super::{ConnectDeadline, Connector, Login};
+use super::{ConnectDeadline, Connector};
 use crate::command::Command;
 use crate::endpoint::Endpoint;
 use crate::error::ConnectCause;
@@ -44,22 +44,21 @@ impl Connector {
     pub(super) async fn connect_located(
         &self,
         locator: &Arc<dyn Locator>,
-        login: Login,
+        purpose: Option<Purpose>,
     ) -> Result<RawConnection, ConnectCause> {
         let deadline = ConnectDeadline::of(&self.endpoint);
         let mut failure = None;
         while Instant::now() < deadline.at {
-            let attempt = self.try_candidates(locator, failure.is_some(), login);
-            match timeout_at(deadline.at, attempt).await {
-                Ok(Ok(raw)) => return Ok(raw),
-                Ok(Err(cause)) if cause.is_final() => return Err(cause),
-                Ok(Err(cause)) => {
+            match self.try_candidates(locator, failure.is_some(), purpose, &deadline).await {
+                Ok(raw) => return Ok(raw),
+                Err(cause) if cause.is_final() => return Err(cause),
+                // An earlier cause says more than that the time is up.
+                Err(_) if failure.is_some() && Instant::now() >= deadline.at => break,
+                Err(cause) => {
                     debug!(%cause, "no primary yet");
                     failure = Some(cause);
                 }
-                Err(_) => break,
             }
-            // The last cause says more than that the time is up.
             let _ = timeout_at(deadline.at, sleep(PAUSE)).await;
         }
         Err(failure.unwrap_or_else(|| deadline.passed(false)))
@@ -69,21 +68,24 @@ impl Connector {
         &self,
         locator: &Arc<dyn Locator>,
         all: bool,
-        login: Login,
+        purpose: Option<Purpose>,
+        deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
         let mut failure = ConnectCause::NoAddress;
-        for endpoint in locator.candidates(all).await? {
+        let candidates = timeout_at(deadline.at, locator.candidates(all)).await;
+        for endpoint in candidates.map_err(|_| deadline.passed(false))?? {
             let connector = self.connector_at(&endpoint);
-            let connected = connector.connect_or_fall_back(login).await.map_err(|error| error.cause);
-            let connected = match login {
-                Login::For(_) | Login::Plain(_) => match connected {
+            // Each step has the same deadline, so that its own error says what took too long.
+            let connected = connector.connect_by(deadline, purpose).await;
+            let connected = match purpose {
+                Some(_) => match connected {
                     Ok(raw) => {
-                        let primary = connector.only_primary(raw).await;
+                        let primary = connector.only_primary(raw, deadline).await;
                         primary.inspect(|_| locator.found(&endpoint.authority()))
                     }
                     Err(cause) => Err(cause),
                 },
-                Login::LeftToCaller => connected.inspect(|_| locator.follow()),
+                None => connected.inspect(|_| locator.follow()),
             };
             failure = match connected {
                 Ok(mut raw) => {
@@ -104,59 +106,45 @@ impl Connector {
             *known == address
                 || Arc::strong_count(connector) > 1
                 || connector.device_connects.has_outstanding()
+                || connector.bulk_connects.has_outstanding()
         });
-        let connector = connectors
-            .entry(address)
-            .or_insert_with(|| Arc::new(Connector::new(endpoint.clone(), self.config.clone())));
+        let connector = connectors.entry(address).or_insert_with(|| {
+            let connector = Connector::new(endpoint.clone(), self.config.clone());
+            Arc::new(Connector { observer: self.observer.clone(), ..connector })
+        });
         connector.clone()
     }
 
     /// Connects to a server, and asks whether it is a primary. One that refuses to say is believed to be: a dialer leaves the login to its
-    /// caller.
+    /// caller. So is one that cannot be asked for want of a password, which says nothing about its role.
     pub(crate) async fn check_primary(&self, endpoint: &Endpoint) -> Result<(), ConnectCause> {
         let connector = self.connector_at(endpoint);
-        let asked = match connector.connect_or_fall_back(Login::For(Purpose::Dedicated)).await {
-            Ok(raw) => connector.only_primary(raw).await.map(drop),
-            Err(error) => Err(error.cause),
+        let deadline = ConnectDeadline::of(endpoint);
+        let asked = match connector.connect_by(&deadline, Some(Purpose::Call)).await {
+            Ok(raw) => connector.only_primary(raw, &deadline).await.map(drop),
+            Err(cause) => Err(cause),
         };
         match asked {
-            Err(cause) if cause.refuses_user() => Ok(()),
+            Err(cause) if cause.refuses_user() || matches!(cause, ConnectCause::Password(_)) => Ok(()),
             asked => asked,
         }
     }
 
     /// Refuses a server with another role: what the Sentinels report may be old. One whose role is not known is believed to be the primary.
-    async fn only_primary(&self, mut raw: RawConnection) -> Result<RawConnection, ConnectCause> {
+    async fn only_primary(
+        &self,
+        mut raw: RawConnection,
+        deadline: &ConnectDeadline,
+    ) -> Result<RawConnection, ConnectCause> {
         let role = match raw.role.take() {
             Some(role) => Some(role),
-            None => self.ask_role(&mut raw).await?,
+            None => ask_role(&mut raw, deadline).await?,
         };
         match role {
             Some(role) if role != "master" => {
                 Err(ConnectCause::NotPrimary { address: self.endpoint.authority().into(), role: role.into() })
             }
             _ => Ok(raw),
-        }
-    }
-
-    /// Asks the server for its role, which its reply to HELLO did not say. `None`: the user may not ask.
-    async fn ask_role(&self, raw: &mut RawConnection) -> Result<Option<String>, ConnectCause> {
-        let (question, mut replies) = ([Command::new("ROLE")], Vec::new());
-        let limit = self.endpoint.timeout();
-        let asked = timeout(limit, raw.exchange_into(&question, &mut replies));
-        match asked.await {
-            Ok(Ok(())) => {}
-            Ok(Err(cause)) => return Err(ConnectCause::Lost(Arc::new(cause))),
-            Err(_) => return Err(ConnectCause::Deadline { limit, connected: true }),
-        }
-        match replies.pop() {
-            Some(Err(error)) if error.kind() == ServerErrorKind::NoPerm => Ok(None),
-            Some(Err(error)) => Err(ConnectCause::Rejected(error)),
-            Some(Ok(reply)) => {
-                let role = reply.as_slice().and_then(|fields| fields.first()?.as_str());
-                Ok(Some(role.unwrap_or("none").to_owned()))
-            }
-            None => Err(ConnectCause::NoAddress),
         }
     }
 
@@ -173,6 +161,28 @@ impl Connector {
     /// Where the server of this connection was found. `None`: it is at the endpoint's own address.
     pub(crate) fn whereabouts(&self, raw: &RawConnection) -> Option<Whereabouts> {
         Some(Whereabouts { locator: self.locator()?.clone(), address: raw.located.clone()? })
+    }
+}
+
+/// Asks the server for its role, which its reply to HELLO did not say. `None`: the user may not ask.
+async fn ask_role(
+    raw: &mut RawConnection,
+    deadline: &ConnectDeadline,
+) -> Result<Option<String>, ConnectCause> {
+    let (question, mut replies) = ([Command::new("ROLE")], Vec::new());
+    match timeout_at(deadline.at, raw.exchange_into(&question, &mut replies)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(cause)) => return Err(ConnectCause::of_login(cause)),
+        Err(_) => return Err(deadline.passed(true)),
+    }
+    match replies.pop() {
+        Some(Err(error)) if error.kind() == ServerErrorKind::NoPerm => Ok(None),
+        Some(Err(error)) => Err(ConnectCause::Rejected(error)),
+        Some(Ok(reply)) => {
+            let role = reply.as_slice().and_then(|fields| fields.first()?.as_str());
+            Ok(Some(role.unwrap_or("none").to_owned()))
+        }
+        None => Err(ConnectCause::NoAddress),
     }
 }
 
@@ -206,11 +216,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+    use std::io;
+
     use tokio::net::TcpListener;
     use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
 
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, Credentials};
+    use crate::error::PasswordError;
     use valkey_rdma_transport::sync::Mutex;
 
     /// A primary that is wherever the test says.
@@ -224,7 +238,10 @@ mod tests {
 
     impl Locator for Said {
         fn candidates(&self, _all: bool) -> Finding<'_, Result<Vec<Endpoint>, ConnectCause>> {
-            Box::pin(async { Ok(vec![lock(&self.0).clone()]) })
+            Box::pin(async {
+                sleep(Duration::from_millis(1)).await;
+                Ok(vec![lock(&self.0).clone()])
+            })
         }
 
         fn follow(&self) {}
@@ -232,12 +249,31 @@ mod tests {
         fn found(&self, _address: &str) {}
 
         fn moved<'a>(&'a self, _from: &'a str) -> Finding<'a, ()> {
-            Box::pin(std::future::pending())
+            Box::pin(pending())
         }
 
         fn next_move<'a>(&'a self, from: &'a str) -> Finding<'a, ()> {
             self.moved(from)
         }
+    }
+
+    /// Before, the search's own limit came first: "no answer within 3s", though no server had been asked.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_provider_of_credentials_is_named_behind_sentinels_too() {
+        let endpoint: Endpoint = "valkey://service?timeout=3s".parse().expect("a good URL");
+        let never = Config::default().credentials(pending::<Result<Credentials, io::Error>>);
+        let connector = Connector::located(endpoint.clone(), never, Arc::new(Said(Mutex::new(endpoint))));
+        let error = connector.connect(Purpose::Call).await.expect_err("no password");
+        let ConnectCause::Password(reason) = error.cause() else { panic!("{error:?}") };
+        assert!(matches!(**reason, PasswordError::SlowProvider { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_be_asked_without_a_password_is_believed_to_be_the_primary() {
+        let endpoint: Endpoint = "valkey://127.0.0.1:1".parse().expect("a good URL");
+        let fails = async || Err::<Credentials, _>(io::Error::other("no token"));
+        let connector = Connector::new(endpoint.clone(), Config::default().credentials(fails));
+        connector.check_primary(&endpoint).await.expect("nothing speaks against it");
     }
 
     #[tokio::test]

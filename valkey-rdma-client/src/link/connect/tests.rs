@@ -1,5 +1,5 @@
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use valkey_rdma_resp::Protocol;
 
 use super::*;
@@ -265,7 +265,7 @@ async fn a_dead_address_leaves_time_for_the_next() {
     let endpoint: Endpoint = "valkey://h?timeout=4s".parse().expect("a good URL");
     let deadline = ConnectDeadline::of(&endpoint);
     let addresses = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-    let connected = dial(&deadline, &addresses[..2], |address| async move {
+    let connected = dial((None, ConnectStep::Connect), &deadline, &addresses[..2], |address, _| async move {
         match address.port() {
             1 => std::future::pending().await,
             _ => Ok(()),
@@ -274,7 +274,8 @@ async fn a_dead_address_leaves_time_for_the_next() {
     assert_eq!(connected.await.expect("the second answers").1, addresses[1]);
     assert_eq!(deadline.left(), Duration::from_secs(2));
 
-    let failed = dial(&deadline, &addresses, |_| std::future::pending::<Result<(), _>>()).await;
+    let silent = |_, _| std::future::pending::<Result<(), _>>();
+    let failed = dial((None, ConnectStep::Connect), &deadline, &addresses, silent).await;
     assert!(matches!(failed, Err(ConnectCause::Deadline { connected: false, .. })));
     assert_eq!(deadline.left(), Duration::ZERO);
 }
@@ -300,6 +301,24 @@ async fn tcp_connects_and_says_so() {
     client.close().await;
     let received = server.await.expect("no panic");
     assert!(received.ends_with(SETINFO.as_bytes()));
+}
+
+#[cfg(not(feature = "tls"))]
+#[tokio::test]
+async fn a_build_without_tls_says_so_and_sends_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let built = Endpoint::new(Transport::Tcp, address.ip().to_string(), address.port());
+    let built = built.with_tls(valkey_rdma_transport::tls::ClientTls::default());
+    for endpoint in [format!("valkeys://:secret@{address}").parse().expect("a good URL"), built] {
+        let text = text(&Client::connect(endpoint).await);
+        let remedy = "over tcp with TLS: this build has no TLS: rebuild with the cargo feature `tls` (`--features tls`)";
+        assert!(text.ends_with(remedy), "{text}");
+        let mut received = Vec::new();
+        let mut stream = listener.accept().await.expect("a client").0;
+        stream.read_to_end(&mut received).await.expect("the client closes");
+        assert!(received.is_empty(), "{}", received.escape_ascii());
+    }
 }
 
 #[tokio::test]
@@ -362,36 +381,60 @@ async fn a_proxy_is_logged_in_to_after_a_fallback_too() {
     log_in_past_a_proxy("emulated", "&device=inprocess&fallback=tcp").await;
 }
 
+#[tokio::test]
+async fn a_proxy_at_a_unix_socket_is_logged_in_to_without_them_too() {
+    let path = std::env::temp_dir().join(format!("vrc-proxy-{}", std::process::id()));
+    let server = UnixListener::bind(&path).expect("a socket");
+    let proxy = tokio::spawn(async move {
+        let mut closed = 0;
+        while !is_used_as_proxy(server.accept().await.expect("a client").0).await {
+            closed += 1;
+        }
+        closed
+    });
+    let used = use_proxy(&format!("unix://{}?protocol=resp2", path.display())).await;
+    std::fs::remove_file(&path).expect("bound above");
+    assert_eq!((used.as_str(), proxy.await.expect("no panic")), ("v", 1));
+}
+
 async fn log_in_past_a_proxy(scheme: &str, option: &str) {
     let server = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = server.local_addr().expect("bound");
     let proxy = tokio::spawn(async move {
         let mut closed = 0;
-        loop {
-            let (mut stream, _) = server.accept().await.expect("a client");
-            let mut text = Vec::new();
-            loop {
-                let mut piece = [0; 512];
-                let len = stream.read(&mut piece).await.unwrap_or(0);
-                text.extend_from_slice(&piece[..len]);
-                if len == 0 || text.windows(6).any(|at| at == b"CLIENT") {
-                    closed += 1;
-                    break;
-                }
-                if text == b"*1\r\n$4\r\nPING\r\n" {
-                    stream.write_all(b"+PONG\r\n").await.expect("open");
-                    text.clear();
-                } else if text.ends_with(b"$3\r\nGET\r\n$1\r\nk\r\n") {
-                    stream.write_all(b"$1\r\nv\r\n").await.expect("open");
-                    return closed;
-                }
-            }
+        while !is_used_as_proxy(server.accept().await.expect("a client").0).await {
+            closed += 1;
         }
+        closed
     });
-    let url = format!("{scheme}://{address}?protocol=resp2{option}");
+    let used = use_proxy(&format!("{scheme}://{address}?protocol=resp2{option}")).await;
+    assert_eq!((used.as_str(), proxy.await.expect("no panic")), ("v", 1));
+}
+
+/// Connects, and gets the value of `k`.
+async fn use_proxy(url: &str) -> String {
     let client = Client::connect_with(url, &Config::default().name("me")).await.expect("connected");
-    assert_eq!(client.query::<String>(["GET", "k"]).await.expect("a value"), "v");
-    assert_eq!(proxy.await.expect("no panic"), 1);
+    client.query(["GET", "k"]).await.expect("a value")
+}
+
+/// Answers as a proxy does. False: it has closed the connection, at a command that it does not know.
+async fn is_used_as_proxy(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> bool {
+    let mut text = Vec::new();
+    loop {
+        let mut piece = [0; 512];
+        let len = stream.read(&mut piece).await.unwrap_or(0);
+        text.extend_from_slice(&piece[..len]);
+        if len == 0 || text.windows(6).any(|at| at == b"CLIENT") {
+            return false;
+        }
+        if text == b"*1\r\n$4\r\nPING\r\n" {
+            stream.write_all(b"+PONG\r\n").await.expect("open");
+            text.clear();
+        } else if text.ends_with(b"$3\r\nGET\r\n$1\r\nk\r\n") {
+            stream.write_all(b"$1\r\nv\r\n").await.expect("open");
+            return true;
+        }
+    }
 }
 
 /// A close says less than a refusal.
@@ -427,4 +470,38 @@ async fn a_server_that_closes_every_login_is_tried_once_more_and_named() {
     let error = Client::connect(format!("valkey://{address}?protocol=resp2")).await.expect_err("closed");
     assert!(matches!(error, Error::Connect(_)) && error.to_string().contains("the handshake"), "{error}");
     peer.await.expect("no panic");
+}
+
+/// The refusal is the reply to the only command of the second attempt, and no login.
+#[tokio::test]
+async fn a_second_attempt_that_is_refused_is_no_login() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let server = tokio::spawn(async move {
+        for refusal in ["", "-ERR max number of clients reached\r\n"] {
+            let mut stream = listener.accept().await.expect("a client").0;
+            assert_ne!(stream.read(&mut [0; 512]).await.expect("open"), 0);
+            stream.write_all(refusal.as_bytes()).await.expect("open");
+        }
+    });
+    let endpoint: Endpoint = format!("valkey://{address}?protocol=resp2").parse().expect("a good URL");
+    let connected = Connector::new(endpoint, Config::default()).dial_logged_in().await;
+    let error = connected.expect_err("refused").to_string();
+    assert!(error.contains("the server said \"ERR max number of clients reached\""), "{error}");
+    server.await.expect("no panic");
+}
+
+/// A server with too many clients says so and closes, before anything is written to it and before the reactor has seen it.
+#[tokio::test]
+async fn what_a_server_says_before_it_closes_a_unix_socket_is_the_reason() {
+    let (ours, server) = UnixStream::pair().expect("two sockets");
+    let refusal = b"-ERR max number of clients reached\r\n";
+    io::Write::write_all(&mut server.into_std().expect("a socket"), refusal).expect("open");
+    let connector = Connector::new("valkey://h".parse().expect("a good URL"), Config::default());
+    let info = connector.plain_info(Transport::Tcp);
+    let raw = RawConnection::new(AnyStream::Unix(ours), info, None);
+    let deadline = ConnectDeadline::of(&connector.endpoint);
+    let login = Login { purpose: Purpose::Shared, credentials: None, is_plain: false };
+    let refused = connector.set_up(raw, login, &deadline).await.expect_err("refused");
+    assert!(matches!(&refused, ConnectCause::Rejected(_)), "{refused}");
 }

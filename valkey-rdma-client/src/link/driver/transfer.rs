@@ -11,7 +11,6 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::debug;
 use valkey_rdma_resp::{RespError, Value};
-use valkey_rdma_transport::AnyStream;
 
 use super::{Driver, MAX_BATCHES_IN_FLIGHT, MAX_IN_FLIGHT, READS_PER_TURN};
 use crate::command::Commands;
@@ -46,7 +45,7 @@ impl Driver {
     /// If the stream does, which may be the user's own. The connection then ends, as it would on the connection task.
     pub(crate) fn send_inline(&mut self) {
         // Streams of the program may rely on their runtime; the caller's thread may have none. Ours do not, to write.
-        let is_ours = matches!(self.raw.socket, AnyStream::Tcp(_)) || self.raw.socket.is_driven();
+        let is_ours = self.raw.socket.is_over_tcp() || self.raw.socket.is_driven();
         let runtime = (!is_ours).then(|| self.raw.runtime.clone());
         let _entered = runtime.as_ref().map(Handle::enter);
         let task = std::mem::replace(&mut self.task, Waker::noop().clone());

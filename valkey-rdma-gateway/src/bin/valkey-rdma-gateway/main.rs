@@ -2,6 +2,7 @@
 
 mod top;
 
+use std::error::Error;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,20 +10,18 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::runtime::{self, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 use valkey_rdma_gateway::{
-    Activation, Config, Gateway, GatewayError, Limits, Listen, RouteConfig, Share, notify,
+    Activation, Config, Gateway, GatewayError, Limits, Listen, RouteConfig, RouteTls, Share, notify,
 };
-use valkey_rdma_program::{Style, complain, parse};
+use valkey_rdma_program::{
+    LevelFilter, ServerTlsArgs, ShownError, Signals, fail, print, refuse, runtime, start,
+};
 use valkey_rdma_transport::address;
 
 /// Any Valkey client reaches a server over RDMA, through a local socket
 ///
-/// Prints `ready <where>` for each listener. SIGHUP reads the configuration and password files again, without dropping connections. SIGTERM and
+/// Prints `ready <where>` for each listener. SIGHUP reads the configuration, passwords and certificates again, without dropping connections. SIGTERM and
 /// Ctrl-C stop it after the replies to the commands it has passed on. Logs go to standard error; RUST_LOG sets the level (default: info).
 ///
 /// Exit status: 0 after SIGTERM or Ctrl-C, 1 if it cannot start, has no listener left, or `top` fails, 2 if the configuration or a flag is
@@ -30,8 +29,8 @@ use valkey_rdma_transport::address;
 #[derive(Parser)]
 #[command(
     name = "valkey-rdma-gateway",
-    version = valkey_rdma_program::version!("verbs", "rdma-sys", "emulated"),
-    after_help = "The Debian package has the manual in /usr/share/doc/valkey-rdma-tools: valkey-rdma-gateway/README.md, and in docs/ operations.md, monitoring.md and troubleshooting.md.",
+    version = valkey_rdma_program::version!("verbs", "rdma-sys", "emulated", "tls"),
+    after_help = "The Debian package has the manual in /usr/share/doc/valkey-rdma-tools/docs: gateway.md, operations.md, monitoring.md and troubleshooting.md.",
     subcommand_negates_reqs = true,
     args_conflicts_with_subcommands = true
 )]
@@ -39,11 +38,11 @@ struct Options {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Where local clients connect; repeatable: unix:PATH, tcp:ADDR:PORT or rdma:ADDR:PORT. A link-local ADDR has its interface: [fe80::1%eth0]
-    #[arg(long, value_name = "WHERE", required_unless_present = "config")]
+    /// Where local clients connect; repeatable: unix:PATH, tcp:ADDR:PORT or rdma:ADDR:PORT, with TLS tls:ADDR:PORT or rdmas:ADDR:PORT. A link-local ADDR has its interface: [fe80::1%eth0]
+    #[arg(long, value_name = "WHERE", required_unless_present = "config", value_parser = place)]
     listen: Vec<Listen>,
 
-    /// The server: rdma://, valkey:// or redis://, with the options of valkey-rdma-client, such as ?fallback=tcp, or the primary that
+    /// The server: rdma://, valkey:// or redis://, at a Unix socket unix:///PATH, with TLS rdmas:// (another gateway), valkeys:// or rediss://, with the options of valkey-rdma-client, such as ?fallback=tcp, or the primary that
     /// Sentinels report: rdma+sentinel://SENTINEL,.../SERVICE. With --cluster repeatable: some of the nodes
     #[arg(long, value_name = "URL", required_unless_present = "config")]
     server: Vec<String>,
@@ -61,9 +60,11 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
 
-    /// Whether clients share connections to the server: `auto`, except those with state; `never`; `always`, which refuses commands
-    /// with state
-    #[arg(long, value_name = "auto|never|always", default_value_t = Share::Auto)]
+    #[command(flatten)]
+    tls: ServerTlsArgs,
+
+    /// Whether clients share connections to the server: `auto`, except those with state; `never`
+    #[arg(long, value_name = "auto|never", default_value_t = Share::Auto)]
     share: Share,
 
     /// Serve /metrics and /health over HTTP here
@@ -71,15 +72,15 @@ struct Options {
     metrics: Option<SocketAddr>,
 
     /// How long commands wait for a server that is away, at least 100: then they do not run, and their clients are closed. Set it below the time limit of
-    /// clients, or what they have given up may run later. Other limits, and their ranges: docs/operations.md
+    /// clients, or what they have given up may run later. Other limits, and their ranges: docs/gateway.md
     #[arg(long, value_name = "MILLISECONDS", default_value_t = Limits::default().offline_ms, value_parser = clap::value_parser!(u64).range(100..))]
     offline_ms: u64,
 
     /// Read all of these from a TOML file instead, and other limits, which only a file can set
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "cluster", "user", "password_file", "share", "metrics", "offline_ms"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "cluster", "user", "password_file", "tls_cert", "share", "metrics", "offline_ms"])]
     config: Option<PathBuf>,
 
-    /// Check the configuration and exit: with status 0 if it is valid, 2 if not
+    /// Check the configuration and exit: with status 0 if it is valid, 2 if not. Prints when its certificates end, and warns of those that clients refuse
     #[arg(long)]
     check: bool,
 
@@ -93,6 +94,7 @@ enum Command {
     /// Show what a running gateway does: clients, connections, batches, latencies
     Top {
         /// Where the gateway listens: unix:PATH or tcp:ADDR:PORT
+        #[arg(value_parser = place)]
         address: Listen,
 
         /// Print one table, with averages since the start, and exit
@@ -101,11 +103,22 @@ enum Command {
     },
 }
 
+/// Reads an address to listen on. Some write a URL, such as `tls://ADDR:PORT`: which forms there are can be said without its login.
+fn place(text: &str) -> Result<Listen, Box<dyn Error + Send + Sync>> {
+    text.parse().map_err(|error: GatewayError| match error {
+        GatewayError::BadListen { .. } => ShownError(error.to_string()).into(),
+        other => other.into(),
+    })
+}
+
 impl Options {
     fn config(self) -> Result<Config, GatewayError> {
         if let Some(path) = &self.config {
             return Config::read(path);
         }
+        let files = self.tls.tls_cert.zip(self.tls.tls_key);
+        let (client_ca, client_auth) = (self.tls.tls_client_ca, self.tls.tls_client_auth);
+        let tls = files.map(|(cert, key)| RouteTls { cert, key, client_ca, client_auth });
         let mut config = Config::new(RouteConfig {
             listen: self.listen,
             servers: self.server,
@@ -113,6 +126,7 @@ impl Options {
             user: self.user,
             password_file: self.password_file,
             share: self.share,
+            tls,
         });
         config.metrics = self.metrics;
         config.limits.offline_ms = self.offline_ms;
@@ -122,46 +136,34 @@ impl Options {
 }
 
 fn main() -> ExitCode {
-    let options: Options = match parse() {
+    let options: Options = match start(LevelFilter::INFO) {
         Ok(options) => options,
         Err(status) => return status,
     };
     if let Some(Command::Top { address, once }) = &options.command {
-        return top::run(address, *once)
-            .map_or_else(|message| fail(&message, ExitCode::FAILURE), |()| ExitCode::SUCCESS);
+        return top::run(address, *once).map_or_else(|message| fail(&message), |()| ExitCode::SUCCESS);
     }
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env();
-    let filter = match filter {
-        Ok(filter) => filter,
-        Err(error) => return fail(&format!("RUST_LOG: {error}"), ExitCode::from(2)),
-    };
-    let colours = Style::of(&io::stderr()) == Style::Terminal;
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr).init();
     let (check, threads, path) = (options.check, options.threads, options.config.clone());
     let config = match options.config() {
         Ok(config) => config,
         Err(error) => {
             let file = path.map_or_else(String::new, |path| format!("{}: ", path.display()));
-            let mistakes = error.each().iter().map(|mistake| format!("{file}{mistake}"));
-            return fail(&mistakes.collect::<Vec<_>>().join("\n"), ExitCode::from(2));
+            return refuse(&format!("{file}{error}"));
         }
     };
     if check {
         for doubt in config.doubts() {
             let _ = writeln!(io::stderr(), "warning: {doubt}");
         }
-        say("the configuration is valid");
+        for end in config.ends() {
+            print(&format!("{end}\n"));
+        }
+        print("the configuration is valid\n");
         return ExitCode::SUCCESS;
     }
     raise_open_files();
-    let runtime = match runtime(threads) {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&format!("cannot start {threads} threads: {error}"), ExitCode::FAILURE),
-    };
-    match runtime.block_on(run(config, path.as_deref())) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => fail(&message, ExitCode::FAILURE),
-    }
+    let ended = runtime(threads.into()).and_then(|runtime| runtime.block_on(run(config, path.as_deref())));
+    ended.map_or_else(|message| fail(&message), |()| ExitCode::SUCCESS)
 }
 
 /// Raises the limit of open files as far as a user may. The soft limit protects programs that use `select`.
@@ -172,19 +174,11 @@ fn raise_open_files() {
     }
 }
 
-fn runtime(threads: u8) -> io::Result<Runtime> {
-    match threads {
-        1 => runtime::Builder::new_current_thread().enable_all().build(),
-        _ => runtime::Builder::new_multi_thread().worker_threads(threads.into()).enable_all().build(),
-    }
-}
-
 async fn run(config: Config, path: Option<&Path>) -> Result<(), String> {
     let describe = |error: io::Error| format!("cannot handle signals: {error}");
     // Before `ready` is printed: a signal may come at once after it.
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(describe)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(describe)?;
-    let mut hang_up = signal(SignalKind::hangup()).map_err(describe)?;
+    let mut stop = Signals::to_stop().map_err(describe)?;
+    let mut hang_up = Signals::to_reload().map_err(describe)?;
 
     let activation = Activation::from_env();
     let started = Gateway::start(&config, &activation).await;
@@ -193,9 +187,8 @@ async fn run(config: Config, path: Option<&Path>) -> Result<(), String> {
     report("READY=1");
     loop {
         tokio::select! {
-            _ = interrupt.recv() => break,
-            _ = terminate.recv() => break,
-            _ = hang_up.recv() => reload(&mut gateway, path, &config, &activation).await,
+            () = stop.next() => break,
+            () = hang_up.next() => reload(&mut gateway, path, &config, &activation).await,
             () = gateway.wait() => return Err("no listener is left".to_owned()),
         }
     }
@@ -205,7 +198,7 @@ async fn run(config: Config, path: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the configuration file again, and password files. Without a file, `config` stays.
+/// Reads the configuration file again, and the files with passwords and certificates. Without a file, `config` stays.
 async fn reload(gateway: &mut Gateway, path: Option<&Path>, config: &Config, activation: &Activation) {
     let reloaded = match path {
         Some(path) => gateway.reload_file(path, activation).await,
@@ -217,11 +210,15 @@ async fn reload(gateway: &mut Gateway, path: Option<&Path>, config: &Config, act
             report("STATUS=configuration read again");
             announce(gateway, activation);
         }
-        (Ok(()), None) if config.routes.iter().any(|route| route.password_file.is_some()) => {
-            info!("there is no configuration file; the password file is read again");
+        (Ok(()), None)
+            if config.routes.iter().any(|route| route.password_file.is_some() || route.tls.is_some()) =>
+        {
+            info!("there is no configuration file; the files with password and certificates are read again");
         }
         (Ok(()), None) => {
-            info!("there is no configuration file and no password file: there is nothing to read again");
+            info!(
+                "there is no configuration file, no certificate and no password file: there is nothing to read again"
+            );
         }
         (Err(error), _) => {
             error!(%error, "the configuration has not changed");
@@ -232,7 +229,7 @@ async fn reload(gateway: &mut Gateway, path: Option<&Path>, config: &Config, act
 
 fn announce(gateway: &Gateway, activation: &Activation) {
     for address in gateway.listening() {
-        say(&format!("ready {address}"));
+        print(&format!("ready {address}\n"));
     }
     for address in gateway.unserved(activation) {
         warn!(%address, "a socket was passed that no `listen` names: clients that connect there wait for ever");
@@ -244,15 +241,4 @@ fn report(state: &str) {
     if let Err(error) = notify(state) {
         error!(%error, "cannot notify systemd");
     }
-}
-
-fn say(line: &str) {
-    // Standard output may be a pipe that its reader has closed.
-    let _ = writeln!(io::stdout(), "{line}");
-}
-
-/// One error for each line.
-fn fail(message: &str, code: ExitCode) -> ExitCode {
-    message.lines().for_each(complain);
-    code
 }

@@ -115,8 +115,12 @@ impl Sample {
         );
         let _ = writeln!(
             table,
-            "{} clients, {} bytes unread; {} of {} connections",
+            "{} clients{}, {} bytes unread; {} of {} connections",
             self.text("clients"),
+            match self.text("clients_tls") {
+                "0" | "?" => String::new(),
+                encrypted => format!(" ({encrypted} with TLS)"),
+            },
             self.text("unread_bytes"),
             self.text("connections"),
             self.text("connections_limit")

@@ -1,5 +1,5 @@
 use super::*;
-use crate::words::encode;
+use crate::command::words::encode;
 
 fn bulk(text: &str) -> Value {
     Value::Bulk(Bytes::copy_from_slice(text.as_bytes()))

@@ -18,10 +18,10 @@ use valkey_rdma_resp::{Reply, words};
 use super::super::{Closed, Session};
 use super::unread::Unread;
 use super::{Begun, prefix};
-use crate::class::Kind;
 use crate::cluster::failure;
-use crate::inbox::End;
-use crate::open_error::OpenError;
+use crate::command::class::Kind;
+use crate::session::inbox::End;
+use crate::upstream::open_error::OpenError;
 
 /// What a client has subscribed to.
 pub(super) struct Subscriptions {
@@ -253,7 +253,7 @@ impl Session {
     ) -> Result<(), OpenError> {
         for name in names {
             if let Entry::Vacant(missing) = subscriptions.connections.entry(slot(kind, name)) {
-                missing.insert(Connection { names: 0, _permit: self.route.pool.upstreams.permit().await? });
+                missing.insert(Connection { names: 0, _permit: self.route.backend.pool.permit().await? });
             }
         }
         Ok(())

@@ -8,8 +8,9 @@ use valkey_rdma_resp::{Reply, words};
 
 use super::super::{Attached, Closed, Session};
 use super::Begun;
-use crate::class::{Class, State, is};
 use crate::cluster::{NO_CLUSTER, failure, is_about_nodes};
+use crate::command::class::{Class, State};
+use crate::command::words::is;
 
 /// A transaction that has begun.
 #[derive(Default)]
@@ -114,7 +115,7 @@ impl Session {
 
     /// Whether a node says that it does not know a command. Nothing of it but its name is sent: it must not run outside of its transaction.
     async fn is_unknown(&mut self, command: &[u8]) -> Result<bool, Closed> {
-        let Attached::Cluster(lane) = self.route.pool.shared(&self.identity) else { return Ok(false) };
+        let Attached::Cluster(lane) = self.route.backend.shared(&self.identity) else { return Ok(false) };
         let Ok(client) = self.while_open(false, lane.connected()).await? else { return Ok(false) };
         let name = words(command).next().unwrap_or_default();
         let question = Command::from_args([&b"COMMAND"[..], b"INFO", name]).idempotent();

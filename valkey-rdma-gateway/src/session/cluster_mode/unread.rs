@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Sleep, sleep};
 
-use crate::clients::Client;
-use crate::limits::Limits;
+use crate::config::limits::Limits;
+use crate::session::clients::Client;
 
 /// Bytes that one subscriber has not read, counted with those of all clients.
 pub(super) struct Unread {

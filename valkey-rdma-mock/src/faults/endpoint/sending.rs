@@ -151,6 +151,30 @@ impl FaultyEndpoint {
         }
     }
 
+    /// Whether this is a direct transfer: it uses other memory of the peer than its window.
+    pub(super) fn is_transfer(&self, request: SendRequest, rkey: u32) -> bool {
+        request.local.len > 0 && self.peer_windows.is_some_and(|(_, now)| now.key != rkey)
+    }
+
+    /// What becomes of a direct transfer.
+    pub(super) fn transfer(&mut self, mut request: SendRequest) -> SendRequest {
+        for (fault, value) in self.script.strike(Occasion::Transfer) {
+            let (SendOp::Write { addr, rkey } | SendOp::Read { addr, rkey }) = &mut request.op else { break };
+            match fault {
+                Fault::TransferKey => *rkey ^= WRONG_KEY,
+                Fault::TransferOff => *addr = addr.wrapping_add(value.into()),
+                Fault::TransferMissing => self.erase(&mut request),
+                Fault::TransferHalf => {
+                    request.local.len /= 2;
+                    self.stalled_until = Some(Instant::now() + Duration::from_millis(value.into()));
+                }
+                _ => continue,
+            }
+            self.script.happened(fault);
+        }
+        request
+    }
+
     fn fills_window(&self, addr: u64, len: u32) -> bool {
         self.peer_windows
             .is_some_and(|(_, now)| addr + u64::from(len) == now.addr.wrapping_add(now.len.into()))

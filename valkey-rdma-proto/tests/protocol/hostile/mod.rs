@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use victim::{Input, Story};
 
+mod agreement;
 pub mod decode;
 mod replay;
 mod stories;

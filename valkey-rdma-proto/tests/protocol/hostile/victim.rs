@@ -8,7 +8,7 @@ use valkey_rdma_proto::wire::{ControlMessage, MESSAGE_LEN, XferMemory};
 use valkey_rdma_proto::work::{
     Completion, FailureStatus, Outcome, Region, RegionId, SendOp, SendRequest, WrId,
 };
-use valkey_rdma_proto::{Config, Connection, Event, Instant, Resources, Role, Work};
+use valkey_rdma_proto::{Config, Connection, Event, FeatureSet, Instant, Resources, Role, Work};
 
 /// What happens to the connection.
 #[derive(Clone, Debug, arbitrary::Arbitrary)]
@@ -63,6 +63,7 @@ pub struct Victim {
     posted: Vec<WrId>,
     disconnected: bool,
     connected: u32,
+    agreed: Option<FeatureSet>,
     closed: u32,
     /// Names of the events, ends and work requests so far.
     reached: BTreeSet<String>,
@@ -71,6 +72,11 @@ pub struct Victim {
 impl Victim {
     /// A connection on which nothing has happened yet.
     pub fn new(role: Role) -> Self {
+        Self::with_features(role, FeatureSet::NONE, FeatureSet::NONE)
+    }
+
+    /// The same of a side that wants or offers features; a client also requires some.
+    pub fn with_features(role: Role, features: FeatureSet, requires: FeatureSet) -> Self {
         let rx = [0, 1].map(|n| Region { id: RegionId(2 + n), addr: 0, rkey: n, len: WINDOW });
         let resources = Resources {
             control: RegionId(0),
@@ -85,6 +91,9 @@ impl Victim {
             idle_timeout: Some(Duration::from_secs(100)),
             stall_timeout: Some(Duration::from_secs(30)),
             credit_limit: 8,
+            offers: features,
+            wants: features,
+            requires,
             ..Config::new(role)
         };
         let core = Connection::new(role, config, resources);
@@ -95,6 +104,7 @@ impl Victim {
             posted: Vec::new(),
             disconnected: false,
             connected: 0,
+            agreed: None,
             closed: 0,
             reached: BTreeSet::new(),
         };
@@ -166,6 +176,9 @@ impl Victim {
         let now = self.now;
         while let Some(work) = self.core.poll_work(|| now) {
             assert!(!self.disconnected, "nothing follows a disconnect: {work:?}");
+            // A client that closes may write nothing, to learn that all before it has arrived.
+            let is_data = matches!(work, Work::Data(request) if request.local.len > 0);
+            assert!(!is_data || self.core.agreed().is_some(), "data before features are agreed");
             self.reached.insert(name(&work));
             match work {
                 Work::Receive(request) => self.posted.push(request.wr_id),
@@ -184,6 +197,10 @@ impl Victim {
             }
         }
         assert!(self.connected <= 1 && self.closed <= 1);
+        match self.core.agreed() {
+            Some(features) => assert_eq!(*self.agreed.get_or_insert(features), features, "agreed once"),
+            None => assert!(self.core.room() == 0 && self.core.readable().is_none()),
+        }
         assert_eq!(self.closed == 1, self.core.is_closed());
         assert_eq!(self.disconnected, self.core.is_closed());
         if self.core.is_closed() {

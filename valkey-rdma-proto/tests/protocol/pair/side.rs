@@ -8,7 +8,9 @@ use valkey_rdma_proto::work::{
     Completion, FailureStatus, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId,
     WrKind,
 };
-use valkey_rdma_proto::{Config, Connection, Event, Instant, Resources, Role, Work, control_region_len};
+use valkey_rdma_proto::{
+    Config, Connection, Direction, Event, Instant, Resources, Role, Transfer, Work, control_region_len,
+};
 
 use super::Fault;
 
@@ -90,8 +92,29 @@ pub struct Side {
     pub read: u64,
     /// Messages of this side that used up a receive of the peer's.
     pub messages_out: u64,
+    /// The client's memory that the server may use.
+    exposed: Vec<u8>,
+    /// The server's transfers.
+    pub transfers: Vec<Started>,
     pub faults: Vec<Fault>,
 }
+
+/// A transfer of the server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Started {
+    direction: Direction,
+    local: Slice,
+    /// The place in the client's memory.
+    remote: u64,
+    /// The reply begins here in the server's stream.
+    reply: u64,
+}
+
+/// The key of the client's exposed memory, and the address of its first byte.
+const EXPOSED: (u32, u64) = (0xd1, 0xd000_0000);
+
+/// What transfers move.
+const VALUE: u8 = 0xd1;
 
 /// The byte at `position` of the stream that `role` writes. Neighbours and the two streams differ.
 fn stream_byte(role: Role, position: u64) -> u8 {
@@ -141,6 +164,8 @@ impl Side {
             written: 0,
             read: 0,
             messages_out: 0,
+            exposed: Vec::new(),
+            transfers: Vec::new(),
             faults: Vec::new(),
         }
     }
@@ -244,6 +269,43 @@ impl Side {
         }
     }
 
+    /// Transfers `len` bytes from or to memory of the application's own. What is written next is the reply.
+    pub fn transfer(&mut self, direction: Direction, len: u32) {
+        let region = RegionId(RX + self.windows.len() as u32);
+        let memory = self.memory.last_mut().expect("the last is the application's own");
+        let local = Slice { region, offset: memory.len() as u32, len };
+        let byte = if direction == Direction::Write { VALUE } else { 0 };
+        memory.resize(memory.len() + len as usize, byte);
+        let remote = self.transfers.iter().map(|other| u64::from(other.local.len)).sum();
+        let transfer = Transfer { direction, local, addr: EXPOSED.1 + remote, rkey: EXPOSED.0 };
+        if self.core.transfer(transfer).is_some() {
+            self.transfers.push(Started { direction, local, remote, reply: self.written });
+        }
+    }
+
+    /// The bytes of a read have arrived.
+    pub fn fill_read(&mut self, slice: Slice) {
+        self.slice_mut(slice).fill(VALUE);
+    }
+
+    /// Whether the bytes of complete reads are here.
+    fn reads_are_here(&self) -> bool {
+        let complete = self.transfers.iter().take(self.core.transferred() as usize);
+        let mut reads = complete.filter(|transfer| transfer.direction == Direction::Read);
+        reads.all(|read| self.slice(read.local).iter().all(|byte| *byte == VALUE))
+    }
+
+    /// Whether the bytes of writes are here whose reply has begun, up to `read`.
+    pub fn has_written(&self, transfers: &[Started], read: u64) -> bool {
+        let replied = transfers.iter().filter(|transfer| transfer.reply < read);
+        replied.filter(|transfer| transfer.direction == Direction::Write).all(|write| {
+            let (start, len) = (write.remote as usize, write.local.len as usize);
+            // Memory is as long as what was written to it so far.
+            let bytes = self.exposed.get(start..start + len);
+            len == 0 || bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == VALUE))
+        })
+    }
+
     /// Reads up to `len` bytes and checks them. Returns how many there were.
     pub fn read(&mut self, len: u64) -> u64 {
         let before = self.read;
@@ -271,6 +333,9 @@ impl Side {
         }
         self.core.handle_completion(now, completion, &message);
         self.reuse_lent();
+        if !self.reads_are_here() {
+            self.faults.push(Fault::TransferNotThere);
+        }
         true
     }
 
@@ -309,6 +374,7 @@ impl Side {
                 Ok(()) => Some(Outcome::Written { byte_len: bytes.len() as u32, imm }),
                 Err(fault) => return Some(Err(fault)),
             },
+            SendOp::Read { rkey, .. } if rkey == EXPOSED.0 => None,
             SendOp::SendWithImm { .. } | SendOp::Read { .. } => panic!("the protocol knows no {op:?}"),
         };
         if let Some(outcome) = outcome {
@@ -321,6 +387,13 @@ impl Side {
 
     fn store(&mut self, addr: u64, rkey: u32, bytes: &[u8]) -> Result<(), Fault> {
         if bytes.is_empty() {
+            return Ok(());
+        }
+        if rkey == EXPOSED.0 {
+            let start = (addr - EXPOSED.1) as usize;
+            let end = start + bytes.len();
+            self.exposed.resize(self.exposed.len().max(end), 0);
+            self.exposed[start..end].copy_from_slice(bytes);
             return Ok(());
         }
         let window = self.windows.iter().find(|window| window.rkey == rkey).ok_or(Fault::RemoteAccess)?;

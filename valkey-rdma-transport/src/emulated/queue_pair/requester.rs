@@ -197,7 +197,7 @@ impl QueuePair {
         let (request, fault) = (next.request, next.fault);
         let slice = request.local;
         // What is lent, the device may not write.
-        let local = self.memory(slice.region).filter(|memory| memory.is_own() || !is_read).cloned();
+        let local = self.memory(slice.region).filter(|memory| memory.takes_reads() || !is_read).cloned();
         let local = local
             .and_then(|memory| memory.range(slice.offset.into(), slice.len).map(|range| (memory, range)));
         let (local, range) = match (fault, local) {

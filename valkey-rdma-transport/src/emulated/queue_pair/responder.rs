@@ -106,6 +106,7 @@ impl QueuePair {
     fn open_memory(&self, allowed: fn(Access) -> bool, addr: u64, rkey: u32, len: u32) -> Span {
         let open = |memory: &&Memory| memory.region.rkey == rkey && allowed(memory.access);
         let memory = self.memories.iter().find(open)?;
-        memory.locate(addr, len).map(|range| (memory.clone(), range))
+        let range = memory.locate(addr, len).filter(|range| memory.is_open(range.clone()))?;
+        Some((memory.clone(), range))
     }
 }

@@ -172,7 +172,9 @@ impl Input {
         let read = match &mut self.landing {
             // Many bytes to come go straight to their place.
             Some((Incoming { len, place: Some((memory, range)), .. }, come))
-                if *len as usize - *come >= INPUT && link.with(|session| session.takes_bytes()) =>
+                if memory.is_own()
+                    && *len as usize - *come >= INPUT
+                    && link.with(|session| session.takes_bytes()) =>
             {
                 let mut memory = memory.lock();
                 let read = poll_read(cx, socket, &mut memory[range.start + *come..range.end])?;
@@ -215,7 +217,7 @@ impl Input {
                 && link.with(|session| session.takes_bytes())
             {
                 let at = range.start + *come;
-                memory.lock()[at..at + count].copy_from_slice(&held[..count]);
+                memory.copy_in(at, &held[..count]);
             }
             self.start += count;
             *come += count;

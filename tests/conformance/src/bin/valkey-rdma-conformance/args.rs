@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use valkey_rdma_program::LoginArgs;
 use valkey_rdma_transport::DeviceKind;
 
 /// Tests any server or client of Valkey over RDMA from outside, rule by rule
@@ -31,16 +32,15 @@ pub(crate) enum Mode {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerArgs {
     /// rdma://HOST:PORT or emulated://HOST:PORT, with USER:PASSWORD@ before the host if the server asks for them; the options
-    /// device= and gid= apply
+    /// device= and gid= apply. rdmas:// and emulateds:// are servers that require TLS: other cases apply to them
     ///
-    /// Other users of this machine can see a password in the URL. Without one there, it is that of VALKEY_RDMA_PASSWORD,
-    /// VALKEYCLI_AUTH or REDISCLI_AUTH.
+    /// Other users of this machine can see a password in the URL. Without one there, it is that of --password-file, or of
+    /// VALKEY_RDMA_PASSWORD, VALKEYCLI_AUTH or REDISCLI_AUTH.
     #[arg(required_unless_present = "list")]
     pub(crate) url: Option<String>,
 
-    /// User whose password the variable has. Default: the default user
-    #[arg(long, value_name = "NAME")]
-    pub(crate) user: Option<String>,
+    #[command(flatten)]
+    pub(crate) login: LoginArgs,
 
     /// Also run the cases that published servers die of. Use a server that may be lost, or --spawn
     #[arg(long)]

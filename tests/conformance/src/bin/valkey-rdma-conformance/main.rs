@@ -9,13 +9,13 @@ use args::{Args, ClientArgs, Mode, ReportArgs, ServerArgs};
 use valkey_rdma_client::Endpoint;
 use valkey_rdma_conformance::client::Subject;
 use valkey_rdma_conformance::report::{self, Table};
-use valkey_rdma_conformance::server::{Login, Target};
+use valkey_rdma_conformance::server::Target;
 use valkey_rdma_conformance::{Case, Known, Record, client, server};
-use valkey_rdma_program::{Interrupt, ReservedFile, complain, parse, password_in_environment, shown};
+use valkey_rdma_program::{Interrupt, LevelFilter, ReservedFile, refuse, shown, start};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args: Args = match parse() {
+    let args: Args = match start(LevelFilter::OFF) {
         Ok(args) => args,
         Err(status) => return status,
     };
@@ -23,20 +23,19 @@ async fn main() -> ExitCode {
         Mode::Server(args) => test_server(&args).await,
         Mode::Client(args) => test_client(&args).await,
     };
-    outcome.unwrap_or_else(|error| {
-        complain(&error);
-        ExitCode::from(2)
-    })
+    outcome.unwrap_or_else(|error| refuse(&error))
 }
 
 async fn test_server(args: &ServerArgs) -> Result<ExitCode, String> {
-    let cases = select(server::cases(), &args.report.only)?;
-    let table = table(&cases);
     let Some(url) = args.url.as_deref().filter(|_| !args.report.list) else {
-        return Ok(list(&table, &cases));
+        let cases = select(server::cases(), &args.report.only)?;
+        return Ok(list(&table(&cases), &cases));
     };
+    let target = Target::parse(url, args.login.login()?).await?;
+    let cases = select(target.cases(), &args.report.only)?;
+    let table = table(&cases);
     let options = server::Options {
-        target: Target::parse(url, login_beside_the_url(args.user.as_deref())?).await?,
+        target,
         patience: args.patience,
         hostile: args.hostile,
         spawn: args.spawn.clone(),
@@ -57,15 +56,6 @@ fn subject(url: &str) -> String {
     let options = url.find('?').map_or("", |at| &url[at..]);
     url.parse::<Endpoint>()
         .map_or_else(|_| shown(url).into_owned(), |endpoint| format!("{endpoint}{options}"))
-}
-
-/// The user of `--user`, with the password in the environment.
-fn login_beside_the_url(user: Option<&str>) -> Result<Option<Login>, String> {
-    match password_in_environment(|name| std::env::var(name).ok()) {
-        Some(password) => Ok(Some(Login::new(user.map(str::to_owned), password))),
-        None if user.is_some() => Err("--user needs a password: set VALKEY_RDMA_PASSWORD".to_owned()),
-        None => Ok(None),
-    }
 }
 
 async fn test_client(args: &ClientArgs) -> Result<ExitCode, String> {

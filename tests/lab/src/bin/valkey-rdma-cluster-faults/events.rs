@@ -155,17 +155,7 @@ async fn fail_over(servers: &Servers, shard: usize, how: &str) -> Result<Effect,
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Nothing => "nothing",
-            Self::Failover => "failover",
-            Self::Force => "force",
-            Self::Takeover => "takeover",
-            Self::Kill => "kill",
-            Self::Freeze => "freeze",
-            Self::Partition => "partition",
-            Self::NoRdma => "no-rdma",
-            Self::Migrate => "migrate",
-            Self::Reshard => "reshard",
-        })
+        // Their names on the command line.
+        f.pad(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
     }
 }

@@ -1,8 +1,10 @@
-//! The load: tasks that count, and what they find.
+//! The load: tasks that count, and what they find. A load tool can tell that a reply is right. That a command ran twice, or an
+//! acknowledged one was lost, only a task knows that remembers what it has done.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -21,27 +23,14 @@ pub(crate) struct Load {
 
 /// What the tasks write down.
 struct Board {
-    started: Instant,
     stop: AtomicBool,
-    shards: [Shard; SHARDS],
-    commands: AtomicU64,
-    wrong: AtomicU64,
-    hung: AtomicU64,
-    twice: AtomicU64,
-    lost: AtomicU64,
-    not_run: AtomicU64,
-    may_have_run: AtomicU64,
-    slowest_us: AtomicU64,
-    /// Error texts of this event, with numbers left out, and how often.
-    errors: Mutex<BTreeMap<String, u64>>,
+    page: Mutex<Page>,
 }
 
-/// When a shard last answered.
-#[derive(Default)]
-struct Shard {
-    /// Microseconds since the start.
-    last_success: AtomicU64,
-    longest_gap: AtomicU64,
+struct Page {
+    /// When each shard last answered.
+    last_success: [Instant; SHARDS],
+    seen: Seen,
 }
 
 /// What happened during one event.
@@ -50,26 +39,38 @@ pub(crate) struct Seen {
     /// The longest time without a success, by shard.
     pub(crate) gaps: [Duration; SHARDS],
     pub(crate) commands: u64,
-    pub(crate) wrong: u64,
-    pub(crate) hung: u64,
-    pub(crate) twice: u64,
+    /// Acknowledged writes that are gone.
     pub(crate) lost: u64,
-    pub(crate) not_run: u64,
-    pub(crate) may_have_run: u64,
     pub(crate) slowest: Duration,
-    pub(crate) errors: BTreeMap<String, u64>,
+    /// Error texts, with numbers left out, and how often.
+    pub(crate) errors: BTreeMap<(Kind, String), u64>,
+}
+
+/// What went wrong with a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Hung,
+    MayHaveRun,
+    NotRun,
+    Twice,
+    Wrong,
 }
 
 impl Seen {
+    pub(crate) fn count(&self, kind: Kind) -> u64 {
+        self.errors.iter().filter(|((other, _), _)| *other == kind).map(|(_, count)| count).sum()
+    }
+
     pub(crate) fn is_clean(&self) -> bool {
-        self.wrong == 0 && self.hung == 0 && self.twice == 0
+        [Kind::Wrong, Kind::Hung, Kind::Twice].into_iter().all(|kind| self.count(kind) == 0)
     }
 }
 
 impl Load {
     /// Starts the tasks, equally many for each shard.
     pub(crate) fn start(target: Arc<Target>, tasks: usize, rate: u32) -> Self {
-        let board = Arc::new(Board::new());
+        let page = Page { last_success: [Instant::now(); SHARDS], seen: Seen::default() };
+        let board = Arc::new(Board { stop: AtomicBool::new(false), page: Mutex::new(page) });
         let period = Duration::from_secs(1).mul_f64(tasks as f64 / f64::from(rate.max(1)));
         let mut set = JoinSet::new();
         for number in 0..tasks {
@@ -95,7 +96,10 @@ impl Load {
 
     /// What was seen since [`begin`](Self::begin).
     pub(crate) fn end(&self) -> Seen {
-        self.board.take()
+        let mut page = self.board.page();
+        // The gaps that have not ended yet count too.
+        (0..SHARDS).for_each(|shard| page.answered(shard));
+        std::mem::take(&mut page.seen)
     }
 
     pub(crate) async fn stop(mut self) {
@@ -105,82 +109,38 @@ impl Load {
 }
 
 impl Board {
-    fn new() -> Self {
-        Self {
-            started: Instant::now(),
-            stop: AtomicBool::new(false),
-            shards: Default::default(),
-            commands: AtomicU64::new(0),
-            wrong: AtomicU64::new(0),
-            hung: AtomicU64::new(0),
-            twice: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            not_run: AtomicU64::new(0),
-            may_have_run: AtomicU64::new(0),
-            slowest_us: AtomicU64::new(0),
-            errors: Mutex::default(),
-        }
+    fn page(&self) -> MutexGuard<'_, Page> {
+        self.page.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> u64 {
-        micros(self.started.elapsed())
+    fn lost(&self) {
+        self.page().seen.lost += 1;
     }
 
-    fn success(&self, shard: usize) {
-        let now = self.now();
-        let shard = &self.shards[shard];
-        let last = shard.last_success.swap(now, Ordering::Relaxed);
-        shard.longest_gap.fetch_max(now.saturating_sub(last), Ordering::Relaxed);
-    }
-
-    fn error(&self, counter: &AtomicU64, kind: &str, text: &str) {
-        add(counter);
-        let text: String = text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
-        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        *errors.entry(format!("{kind}: {}", squeeze(&text))).or_default() += 1;
-    }
-
-    fn take(&self) -> Seen {
-        let now = self.now();
-        let gaps = std::array::from_fn(|index| {
-            let shard = &self.shards[index];
-            // The gap that has not ended yet counts too.
-            let current = now.saturating_sub(shard.last_success.swap(now, Ordering::Relaxed));
-            Duration::from_micros(shard.longest_gap.swap(0, Ordering::Relaxed).max(current))
-        });
-        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
-        Seen {
-            gaps,
-            commands: take(&self.commands),
-            wrong: take(&self.wrong),
-            hung: take(&self.hung),
-            twice: take(&self.twice),
-            lost: take(&self.lost),
-            not_run: take(&self.not_run),
-            may_have_run: take(&self.may_have_run),
-            slowest: Duration::from_micros(take(&self.slowest_us)),
-            errors: std::mem::take(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner)),
-        }
+    fn error(&self, kind: Kind, text: &str) {
+        *self.page().seen.errors.entry((kind, without_numbers(text))).or_default() += 1;
     }
 }
 
-/// Runs of `#` as one.
-fn squeeze(text: &str) -> String {
+impl Page {
+    fn answered(&mut self, shard: usize) {
+        let now = Instant::now();
+        let gap = now - std::mem::replace(&mut self.last_success[shard], now);
+        self.seen.gaps[shard] = self.seen.gaps[shard].max(gap);
+    }
+}
+
+/// With `#` for each number.
+fn without_numbers(text: &str) -> String {
     let mut short = String::new();
     for c in text.chars() {
-        if c != '#' || !short.ends_with('#') {
-            short.push(c);
+        match c.is_ascii_digit() {
+            true if short.ends_with('#') => {}
+            true => short.push('#'),
+            false => short.push(c),
         }
     }
     short
-}
-
-fn add(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// One task: a counter that only it increments, and a text that only it writes.
@@ -229,24 +189,24 @@ impl Task {
                 let more = value - self.counted - 1;
                 if more > self.doubts {
                     let text = format!("{} after {}, with {} in doubt", value, self.counted, self.doubts);
-                    board.error(&board.twice, "ran twice", &text);
+                    board.error(Kind::Twice, &text);
                     self.doubts = 0;
                 } else if more < 0 {
                     // A new primary did not have the last increments.
-                    add(&board.lost);
+                    board.lost();
                 } else {
                     self.doubts -= more;
                 }
                 self.counted = value;
-                board.success(self.shard);
+                board.page().answered(self.shard);
             }
             Some(Outcome::MayHaveRun(text)) => {
                 self.doubts += 1;
-                board.error(&board.may_have_run, "may have run", &text);
+                board.error(Kind::MayHaveRun, &text);
             }
             // What becomes of it is unknown.
             None => self.doubts += 1,
-            Some(other) => self.failed(board, other),
+            Some(other) => failed(board, other),
         }
     }
 
@@ -255,9 +215,9 @@ impl Task {
         match self.run(target, board, &["SET", &self.text, &text]).await {
             Some(Outcome::Text(Some(ok))) if ok == "OK" => {
                 self.written = Some(self.steps);
-                board.success(self.shard);
+                board.page().answered(self.shard);
             }
-            Some(other) => self.failed(board, other),
+            Some(other) => failed(board, other),
             None => {}
         }
     }
@@ -267,18 +227,18 @@ impl Task {
             Some(Outcome::Text(found)) => {
                 let found = found.as_deref().map(|text| self.steps_in(text));
                 match (found, self.written) {
-                    (Some(None), _) => board.error(&board.wrong, "wrong", "a text of another task"),
+                    (Some(None), _) => board.error(Kind::Wrong, "a text of another task"),
                     (Some(Some(step)), _) if step > self.steps => {
-                        board.error(&board.wrong, "wrong", "a text that was never written");
+                        board.error(Kind::Wrong, "a text that was never written");
                     }
-                    (Some(Some(step)), Some(written)) if step < written => add(&board.lost),
-                    (None, Some(_)) => add(&board.lost),
+                    (Some(Some(step)), Some(written)) if step < written => board.lost(),
+                    (None, Some(_)) => board.lost(),
                     _ => {}
                 }
                 self.written = found.flatten();
-                board.success(self.shard);
+                board.page().answered(self.shard);
             }
-            Some(other) => self.failed(board, other),
+            Some(other) => failed(board, other),
             None => {}
         }
     }
@@ -290,23 +250,25 @@ impl Task {
 
     /// Runs a command. `None`: it hung.
     async fn run(&self, target: &Target, board: &Board, words: &[&str]) -> Option<Outcome> {
-        add(&board.commands);
         let begun = Instant::now();
         let outcome = timeout(DEADLINE + GRACE, target.run(words)).await;
-        board.slowest_us.fetch_max(micros(begun.elapsed()), Ordering::Relaxed);
+        let mut page = board.page();
+        page.seen.commands += 1;
+        page.seen.slowest = page.seen.slowest.max(begun.elapsed());
+        drop(page);
         if outcome.is_err() {
-            board.error(&board.hung, "hung", words[0]);
+            board.error(Kind::Hung, words[0]);
         }
         outcome.ok()
     }
+}
 
-    fn failed(&self, board: &Board, outcome: Outcome) {
-        match outcome {
-            Outcome::MayHaveRun(text) => board.error(&board.may_have_run, "may have run", &text),
-            Outcome::NotRun(text) => board.error(&board.not_run, "not run", &text),
-            Outcome::Wrong(text) => board.error(&board.wrong, "wrong", &text),
-            other => board.error(&board.wrong, "wrong", &format!("{other:?}")),
-        }
+fn failed(board: &Board, outcome: Outcome) {
+    match outcome {
+        Outcome::MayHaveRun(text) => board.error(Kind::MayHaveRun, &text),
+        Outcome::NotRun(text) => board.error(Kind::NotRun, &text),
+        Outcome::Wrong(text) => board.error(Kind::Wrong, &text),
+        other => board.error(Kind::Wrong, &format!("{other:?}")),
     }
 }
 
@@ -315,6 +277,18 @@ fn tag_of(shard: usize, number: usize) -> String {
     let tags = (0u64..).map(|salt| format!("{number}-{salt}"));
     let mut own = tags.filter(|tag| usize::from(MockCluster::slot(tag)) * SHARDS / 16384 == shard);
     own.next().expect("there are endless tags")
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Hung => "hung",
+            Kind::MayHaveRun => "may have run",
+            Kind::NotRun => "not run",
+            Kind::Twice => "ran twice",
+            Kind::Wrong => "wrong",
+        })
+    }
 }
 
 /// How long a command may take beyond its deadline.

@@ -9,14 +9,12 @@ mod table;
 mod target;
 
 use std::ffi::OsString;
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use valkey_rdma_program::{LevelFilter, fail, refuse, start};
 
 use events::Event;
 use load::Load;
@@ -34,25 +32,12 @@ use target::Target;
 #[derive(Debug, Parser)]
 #[command(name = "valkey-rdma-cluster-faults", version)]
 struct Args {
-    /// The folder with valkey-server, valkey-cli and valkey-rdma.so
-    #[arg(long, value_name = "FOLDER")]
-    valkey: PathBuf,
+    #[command(flatten)]
+    setup: Setup,
 
     /// The client that is examined: ours, or redis-rs (over TCP)
     #[arg(long, value_name = "ours|redis-rs", default_value = "ours")]
     client: Client,
-
-    /// Connect over RDMA to servers with the RDMA module
-    #[arg(long)]
-    rdma: bool,
-
-    /// The address of the servers
-    #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
-    bind: IpAddr,
-
-    /// The first of six ports
-    #[arg(long, value_name = "N", default_value_t = 7600)]
-    port: u16,
 
     /// Tasks that send one command after the other
     #[arg(long, value_name = "N", default_value_t = 1000)]
@@ -74,22 +59,6 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 16384 / 3, value_parser = clap::value_parser!(u16).range(2..=5461))]
     slots: u16,
 
-    /// Milliseconds without an answer after which the nodes call another failed (cluster-node-timeout)
-    #[arg(long, value_name = "MS", default_value_t = 2000)]
-    node_timeout: u32,
-
-    /// The address of node 2, which runs elsewhere, on the third port, as an empty node of a cluster. Ends by SHUTDOWN
-    #[arg(long, value_name = "ADDR")]
-    far: Option<IpAddr>,
-
-    /// The shell command that separates the RDMA fabrics of node 2 and the client, for the event partition
-    #[arg(long, value_name = "COMMAND", requires = "mend")]
-    cut: Option<String>,
-
-    /// The shell command that repairs what --cut has done
-    #[arg(long, value_name = "COMMAND", requires = "cut")]
-    mend: Option<String>,
-
     /// Load and events after COMMAND too, in the same cluster, which is emptied before
     #[arg(long, requires = "command")]
     load: bool,
@@ -108,36 +77,21 @@ enum Client {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = Args::parse();
-    let filter = tracing_subscriber::EnvFilter::from_default_env();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    if args.rdma && args.client == Client::RedisRs {
-        return fail("redis-rs has TCP only: leave --rdma out", ExitCode::from(2));
+    let args: Args = match start(LevelFilter::ERROR) {
+        Ok(args) => args,
+        Err(status) => return status,
+    };
+    if (args.setup.rdma || args.setup.tls) && args.client == Client::RedisRs {
+        return refuse("redis-rs connects over plain TCP here: leave --rdma and --tls out");
     }
     match run(&args).await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, ExitCode::FAILURE),
+        Err(error) => fail(&error),
     }
 }
 
-fn fail(message: &str, code: ExitCode) -> ExitCode {
-    // Nothing can be done if standard error is closed.
-    let _ = writeln!(std::io::stderr(), "error: {message}");
-    code
-}
-
 async fn run(args: &Args) -> Result<(), String> {
-    let mut servers = Servers::start(Setup {
-        folder: args.valkey.clone(),
-        bind: args.bind,
-        first_port: args.port,
-        rdma: args.rdma,
-        node_timeout: args.node_timeout,
-        far: args.far,
-        cut: args.cut.clone(),
-        mend: args.mend.clone(),
-    })
-    .await?;
+    let mut servers = Servers::start(args.setup.clone()).await?;
     let result = lend_and_examine(args, &mut servers).await;
     servers.end().await;
     result
@@ -175,12 +129,18 @@ async fn examine(args: &Args, servers: &mut Servers) -> Result<(), String> {
         .events
         .iter()
         .copied()
-        .filter(|event| event.is_possible(args.rdma, args.cut.is_some(), &version))
+        .filter(|event| event.is_possible(args.setup.rdma, args.setup.cut.is_some(), &version))
         .collect();
-    let transport = if args.rdma { "rdma" } else { "tcp" };
+    let transport = if args.setup.rdma {
+        "rdma"
+    } else if args.setup.tls {
+        "tls"
+    } else {
+        "tcp"
+    };
     println!(
         "client {:?} over {transport}, {} tasks, {} commands/s, cluster-node-timeout {} ms, valkey {}",
-        args.client, args.tasks, args.rate, args.node_timeout, version
+        args.client, args.tasks, args.rate, args.setup.node_timeout, version
     );
     let window = Duration::from_secs(args.seconds) / u32::try_from(events.len().max(1)).unwrap_or(1);
     let target = Arc::new(target);

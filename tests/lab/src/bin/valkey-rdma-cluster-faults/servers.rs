@@ -2,33 +2,57 @@
 
 mod reshard;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use clap::Args;
 use tokio::time::{Instant, sleep, timeout};
-use valkey_rdma_client::{Client, Config, Value};
+use valkey_rdma_client::{Client, Config, Endpoint, Value};
 use valkey_rdma_lab::valkey;
-use valkey_rdma_testkit::{Child, Signal};
+use valkey_rdma_testkit::{Authority, Child, Pair, Signal};
 
 /// Primaries at the start.
 pub(crate) const SHARDS: usize = 3;
 
 /// How the servers are started and reached.
-#[derive(Debug)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Setup {
-    /// The folder of their programs.
-    pub(crate) folder: PathBuf,
-    pub(crate) bind: IpAddr,
-    pub(crate) first_port: u16,
+    /// The folder with valkey-server, valkey-cli and valkey-rdma.so
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) valkey: PathBuf,
+
+    /// Connect over RDMA to servers with the RDMA module
+    #[arg(long)]
     pub(crate) rdma: bool,
-    /// In milliseconds.
+
+    /// Connect over TLS to servers that have nothing else, between each other either. The certificates are made for this run
+    #[arg(long, conflicts_with_all = ["rdma", "far"])]
+    pub(crate) tls: bool,
+
+    /// The address of the servers
+    #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub(crate) bind: IpAddr,
+
+    /// The first of six ports
+    #[arg(long, value_name = "N", default_value_t = 7600)]
+    pub(crate) port: u16,
+
+    /// Milliseconds without an answer after which the nodes call another failed (cluster-node-timeout)
+    #[arg(long, value_name = "MS", default_value_t = 2000)]
     pub(crate) node_timeout: u32,
-    /// The address of [`FAR`], if that node runs elsewhere.
+
+    /// The address of node 2, which runs elsewhere, on the third port, as an empty node of a cluster. Ends by SHUTDOWN
+    #[arg(long, value_name = "ADDR")]
     pub(crate) far: Option<IpAddr>,
-    /// The shell commands that separate the fabrics of [`FAR`] and the client, and join them again.
+
+    /// The shell command that separates the RDMA fabrics of node 2 and the client, for the event partition
+    #[arg(long, value_name = "COMMAND", requires = "mend")]
     pub(crate) cut: Option<String>,
+
+    /// The shell command that repairs what --cut has done
+    #[arg(long, value_name = "COMMAND", requires = "cut")]
     pub(crate) mend: Option<String>,
 }
 
@@ -39,6 +63,8 @@ pub(crate) const FAR: usize = 2;
 pub(crate) struct Servers {
     setup: Setup,
     data: Data,
+    /// The issuer of the servers' certificate, and that certificate, if they speak TLS.
+    tls: Option<(Authority, Pair)>,
     /// `None`: killed, or elsewhere.
     children: Vec<Option<Child>>,
 }
@@ -57,7 +83,12 @@ impl Servers {
     /// Starts the servers, and joins them to a cluster.
     pub(crate) async fn start(setup: Setup) -> Result<Self, String> {
         let data = std::env::temp_dir().join(format!("valkey-rdma-cluster-{}", std::process::id()));
-        let mut servers = Self { setup, data: Data(data), children: Vec::new() };
+        let tls = setup.tls.then(|| {
+            let authority = Authority::new("valkey-rdma-cluster-faults");
+            let pair = authority.issue(&[&setup.bind.to_string()]);
+            (authority, pair)
+        });
+        let mut servers = Self { setup, data: Data(data), tls, children: Vec::new() };
         for node in 0..SHARDS * 2 {
             let child =
                 if servers.is_far(node) { None } else { Some(servers.launch(node, servers.setup.rdma)?) };
@@ -77,8 +108,8 @@ impl Servers {
 
     /// URLs of the first primaries.
     pub(crate) fn urls(&self) -> Vec<String> {
-        let scheme = if self.setup.rdma { "rdma" } else { "valkey" };
-        (0..SHARDS).map(|node| format!("{scheme}://{}", self.address(node))).collect()
+        let rdma = |node| format!("rdma://{}", self.address(node));
+        (0..SHARDS).map(|node| if self.setup.rdma { rdma(node) } else { self.tcp_url(node) }).collect()
     }
 
     /// URLs for the client that is examined. It uses a node that RDMA does not reach over TCP.
@@ -96,11 +127,19 @@ impl Servers {
     }
 
     fn port(&self, node: usize) -> u16 {
-        self.setup.first_port + u16::try_from(node).unwrap_or(0)
+        self.setup.port + u16::try_from(node).unwrap_or(0)
     }
 
     fn address(&self, node: usize) -> String {
         SocketAddr::new(self.host(node), self.port(node)).to_string()
+    }
+
+    fn tcp_url(&self, node: usize) -> String {
+        let address = self.address(node);
+        match &self.tls {
+            Some((authority, _)) => format!("valkeys://{address}?ca={}", authority.ca().display()),
+            None => format!("valkey://{address}"),
+        }
     }
 
     /// Starts one server, with the RDMA module or without.
@@ -113,9 +152,9 @@ impl Servers {
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         let (bind, port) = (self.setup.bind.to_string(), self.port(node).to_string());
         let (mut command, ready) = if rdma {
-            (valkey::server(&self.setup.folder, &bind, &port), valkey::READY)
+            (valkey::server(&self.setup.valkey, &bind, &port), valkey::READY)
         } else {
-            (valkey::tcp_server(&self.setup.folder, &port), "Ready to accept connections")
+            (valkey::tcp_server(&self.setup.valkey, &port), "Ready to accept connections")
         };
         command.current_dir(&folder).args([
             "--bind",
@@ -126,6 +165,20 @@ impl Servers {
             "0",
         ]);
         command.args(["--cluster-node-timeout", &self.setup.node_timeout.to_string()]);
+        if let Some((authority, pair)) = &self.tls {
+            command.args([
+                "--port",
+                "0",
+                "--tls-port",
+                &port,
+                "--tls-cluster",
+                "yes",
+                "--tls-replication",
+                "yes",
+            ]);
+            command.arg("--tls-cert-file").arg(&pair.cert).arg("--tls-key-file").arg(&pair.key);
+            command.arg("--tls-ca-cert-file").arg(authority.ca()).args(["--tls-auth-clients", "optional"]);
+        }
         let child = Child::start(&mut command)?;
         // The wait blocks: the load must go on elsewhere meanwhile.
         tokio::task::block_in_place(|| child.line_with(ready, PATIENCE))?;
@@ -277,10 +330,12 @@ impl Servers {
 
     /// Runs a command on one node, over TCP.
     async fn ask(&self, node: usize, words: &[&str]) -> Result<Value, String> {
-        let url = format!("valkey://{}?timeout=3s", self.address(node));
+        let url = self.tcp_url(node);
+        let endpoint: Endpoint = url.parse().map_err(|error| format!("{url}: {error}"))?;
+        let endpoint = endpoint.with_timeout(ANSWER);
         let config = Config::default().reconnect(None).command_timeout(ANSWER);
         let ask = async {
-            let client = Client::connect_with(url.as_str(), &config).await?;
+            let client = Client::connect_with(endpoint, &config).await?;
             client.command(words).await
         };
         let answer = timeout(ANSWER * 2, ask).await;

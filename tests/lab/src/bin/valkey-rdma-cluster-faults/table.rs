@@ -3,8 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use valkey_rdma_program::millis;
+
 use crate::events::{Effect, Event};
-use crate::load::Seen;
+use crate::load::{Kind, Seen};
 use crate::servers::SHARDS;
 
 /// The titles of the columns.
@@ -37,22 +39,22 @@ pub(crate) fn row(event: Event, effect: &Effect, seen: &Seen) -> String {
         longest(true),
         longest(false),
         ms(seen.slowest),
-        seen.not_run,
-        seen.may_have_run,
+        seen.count(Kind::NotRun),
+        seen.count(Kind::MayHaveRun),
         seen.lost,
-        seen.wrong,
-        seen.hung,
-        seen.twice,
+        seen.count(Kind::Wrong),
+        seen.count(Kind::Hung),
+        seen.count(Kind::Twice),
     );
     if effect.repeats > 0 {
         let _ = write!(text, "\n    {:>6} x begun anew by the operator: NOREPLICAS", effect.repeats);
     }
-    for (error, count) in &seen.errors {
-        let _ = write!(text, "\n    {count:>6} x {error}");
+    for ((kind, error), count) in &seen.errors {
+        let _ = write!(text, "\n    {count:>6} x {kind}: {error}");
     }
     text
 }
 
 fn ms(time: Duration) -> String {
-    format!("{:.0}", time.as_secs_f64() * 1e3)
+    format!("{:.0}", millis(time))
 }

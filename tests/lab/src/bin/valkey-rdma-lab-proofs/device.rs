@@ -4,12 +4,13 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 
+use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::device::{self as contract, CmEvent, DeviceConnection, DeviceOptions};
 use valkey_rdma_transport::{DeviceKind, Listener, Stream, TransportError};
 
 use crate::census::Census;
 use crate::child::{self, Child};
-use crate::outcome::{Outcome, bounded, ensure, error_chain};
+use crate::outcome::{Outcome, bounded, ensure};
 use crate::peers::{self, Bystander, EchoServer};
 
 /// The proofs' own device, and the interface below it.

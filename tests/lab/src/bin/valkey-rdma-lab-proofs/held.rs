@@ -1,5 +1,6 @@
-//! Many connections at once.
+//! Many connections at once, again and again.
 
+use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
 use crate::census::Census;
@@ -9,17 +10,24 @@ use crate::peers::{self, EchoServer};
 /// Connect requests in flight at once.
 const AT_A_TIME: usize = 8;
 
-pub(crate) async fn prove(count: u64) -> Outcome {
+/// Holds `held` connections at once, until `churn` have been made and closed.
+pub(crate) async fn prove(held: u64, churn: u64) -> Outcome {
     let server = EchoServer::start(peers::lab(), &peers::small()).await?;
-    // Twice: from the second time on, the allocator has what it will keep.
-    hold(&server, count).await?;
+    // From the second time on, the allocator has what it will keep.
+    hold(&server, held).await?;
     let before = Census::settled().await?;
-    let peak = hold(&server, count).await?;
+    let mut peak = hold(&server, held).await?;
+    let first = before.returned().await?;
+    let times = churn.div_ceil(held);
+    for _ in 1..times {
+        peak = hold(&server, held).await?;
+        before.returned().await?;
+    }
     let after = before.returned().await?;
     println!(
-        "   {count} connections at once, both ends in this process, each with a number sent and read back"
+        "   {held} connections at once, {times} times, both ends in this process, each with a number sent and read back"
     );
-    println!("{}", before.beside(&[("held", &peak), ("after", &after)]));
+    println!("{}", before.beside(&[("held", &peak), ("once", &first), ("after", &after)]));
     server.stop().await;
     Ok(())
 }
@@ -41,7 +49,12 @@ async fn hold(server: &EchoServer, count: u64) -> Outcome<Census> {
         bounded("an exchange", peers::exchange(stream, number)).await??;
     }
     let peak = Census::take().await?;
-    drop(streams);
+    for (mut stream, number) in streams.into_iter().zip(0_u64..) {
+        // Every other one is just dropped.
+        if number.is_multiple_of(2) {
+            bounded("an end in order", stream.shutdown()).await??;
+        }
+    }
     before.objects_returned().await?;
     Ok(peak)
 }

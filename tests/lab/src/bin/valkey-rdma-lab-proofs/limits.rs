@@ -1,10 +1,11 @@
 //! Limits of the process: locked memory and descriptors. Each runs in its own process, as a user whom they apply to.
 
+use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream, TransportError};
 
 use crate::census::Census;
 use crate::child::Child;
-use crate::outcome::{Outcome, bounded, ensure, error_chain};
+use crate::outcome::{Outcome, bounded, ensure};
 use crate::peers::{self, Bystander, EchoServer};
 
 /// Root is bound by no limit on locked memory.

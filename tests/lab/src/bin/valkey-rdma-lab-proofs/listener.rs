@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::TransportError;
 
 use crate::census::Census;
-use crate::outcome::{Outcome, bounded, ensure, error_chain};
+use crate::outcome::{Outcome, bounded, ensure};
 use crate::peers::{self, Bystander, EchoServer};
 
 /// Tasks that connect again and again.

@@ -8,7 +8,6 @@
 mod cable;
 mod census;
 mod child;
-mod churn;
 mod device;
 mod frozen;
 mod held;
@@ -24,8 +23,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use valkey_rdma_program::{LevelFilter, error_chain, fail, runtime, start};
 
-use outcome::{Outcome, error_chain};
+use outcome::Outcome;
 use roles::Role;
 
 /// Shows on a real kernel's RDMA device that connections leave nothing behind.
@@ -52,7 +52,7 @@ struct Args {
 /// The size of the proofs.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Scale {
-    /// Connections made and closed one after the other
+    /// Connections made and closed, in all
     #[arg(long, env = "VALKEY_RDMA_LAB_CHURN", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     churn: u64,
 
@@ -61,9 +61,8 @@ struct Scale {
     held: u64,
 }
 
-const PROOFS: [&str; 10] = [
-    "connect and close",
-    "held at once",
+const PROOFS: [&str; 9] = [
+    "many connections",
     "peer killed",
     "server frozen",
     "server without a next window",
@@ -75,16 +74,13 @@ const PROOFS: [&str; 10] = [
 ];
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let filter = tracing_subscriber::EnvFilter::from_default_env();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = match runtime {
+    let args: Args = match start(LevelFilter::ERROR) {
+        Ok(args) => args,
+        Err(status) => return status,
+    };
+    let runtime = match runtime(2) {
         Ok(runtime) => runtime,
-        Err(error) => {
-            println!("error: no tokio runtime: {error}");
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return fail(&error),
     };
     if let Some(role) = args.role {
         return match runtime.block_on(roles::play(role)) {
@@ -126,8 +122,7 @@ async fn run_all(chosen: &[&str], scale: Scale) -> ExitCode {
 
 async fn run(name: &str, scale: Scale) -> Outcome {
     match name {
-        "connect and close" => churn::prove(scale.churn).await,
-        "held at once" => held::prove(scale.held).await,
+        "many connections" => held::prove(scale.held, scale.churn).await,
         "peer killed" => killed::prove().await,
         "server frozen" => frozen::prove().await,
         "server without a next window" => stalled::prove().await,

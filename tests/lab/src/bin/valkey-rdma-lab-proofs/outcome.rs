@@ -1,7 +1,6 @@
 //! How a proof fails.
 
 use std::error::Error;
-use std::iter;
 use std::time::Duration;
 
 /// What a proof returns: nothing, or why it failed.
@@ -9,12 +8,6 @@ pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Longer than every deadline of the transport, so that only a hang exceeds it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(600);
-
-/// The text of an error and of all its causes.
-pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
-    let causes = iter::successors(Some(error), |&error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
 
 /// Fails with `what` unless `condition` is true.
 pub(crate) fn ensure(condition: bool, what: impl Into<String>) -> Outcome {

@@ -45,7 +45,10 @@ impl Servers {
 
     /// Runs valkey-cli. Returns what it printed.
     async fn cli(&self, words: &[&str]) -> Result<String, String> {
-        let mut command = tokio::process::Command::new(self.setup.folder.join("valkey-cli"));
+        let mut command = tokio::process::Command::new(self.setup.valkey.join("valkey-cli"));
+        if let Some((authority, _)) = &self.tls {
+            command.arg("--tls").arg("--cacert").arg(authority.ca());
+        }
         command.args(words).stdin(Stdio::null()).kill_on_drop(true);
         let output = command.output().await.map_err(|error| format!("cannot start valkey-cli: {error}"))?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))

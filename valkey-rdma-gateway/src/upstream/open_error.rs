@@ -1,0 +1,101 @@
+//! [`OpenError`]: why there is no connection to a server, its counter, and what clients get.
+//!
+//! A client that gets no answer because the server is away is closed, as the server's own end would close it. Client libraries connect
+//! again then, and send again what they always send again. An error reply with a code that they do not know would end programs that
+//! survive the loss of a connection: workers of Celery, RQ and Bull. So an error reply says only what a new connection cannot change.
+
+use std::fmt;
+
+use bytes::Bytes;
+use valkey_rdma_resp::without_arguments;
+
+use crate::observe::metrics::Metrics;
+
+/// Why there is no connection.
+#[derive(Clone, Debug)]
+pub(crate) enum OpenError {
+    /// The server's error reply, line end included. That to a login comes from [`of_login`](Self::of_login).
+    Refused(Bytes),
+    /// The settings of the gateway are in the way: its limits, or `--cluster` in front of a server without a cluster.
+    Settings(String),
+    /// No connection could be made, or the one that there was is lost.
+    Unreachable(String),
+}
+
+impl OpenError {
+    /// The server's refusal of a login, without the arguments that it quotes of a command that it does not know: the password may be one.
+    pub(crate) fn of_login(reply: &Bytes) -> Self {
+        let shown = without_arguments(reply);
+        if shown.len() == reply.len() {
+            return Self::Refused(reply.clone());
+        }
+        Self::Refused([shown, b"\r\n"].concat().into())
+    }
+
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
+    /// Whether the server refused the login, or required one.
+    pub(crate) fn is_about_login(&self) -> bool {
+        matches!(self, Self::Refused(reply) if is_about_login(reply))
+    }
+
+    /// Whether the server refused the password.
+    pub(crate) fn is_wrong_password(&self) -> bool {
+        matches!(self, Self::Refused(reply) if reply.starts_with(b"-WRONGPASS"))
+    }
+
+    /// Whether the server has no room for another connection.
+    pub(crate) fn is_server_full(&self) -> bool {
+        matches!(self, Self::Refused(reply) if reply.starts_with(b"-ERR max number of clients"))
+    }
+
+    /// Whether it is the same reason, in the same words.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.is_refusal() == other.is_refusal() && self.to_string() == other.to_string()
+    }
+
+    /// Counts commands that were not sent because of it. Behind a refused login, which is counted as such, no server was missed.
+    pub(crate) fn count_unsent(&self, commands: u64, metrics: &Metrics) {
+        if !self.is_about_login() {
+            metrics.not_sent.add(commands);
+        }
+    }
+
+    /// Counts it as a failed connect, or, if the server was reached and refused the login, as that.
+    pub(crate) fn count(&self, metrics: &Metrics) {
+        let counter = if self.is_about_login() { &metrics.logins_refused } else { &metrics.connect_failures };
+        counter.add(1);
+    }
+
+    /// The error reply for a command that was not sent. `None`: its client is closed.
+    pub(crate) fn reply(&self) -> Option<Bytes> {
+        match self {
+            Self::Refused(reply) => Some(reply.clone()),
+            Self::Settings(text) => {
+                Some(format!("-NOUPSTREAM the command was not sent: {}\r\n", one_line(text)).into())
+            }
+            Self::Unreachable(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(reply) => f.write_str(String::from_utf8_lossy(reply).trim_end()),
+            Self::Settings(text) | Self::Unreachable(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Whether an error reply refuses a login, or requires one.
+pub(crate) fn is_about_login(reply: &[u8]) -> bool {
+    ["-NOAUTH", "-WRONGPASS", "-NOPERM"].iter().any(|code| reply.starts_with(code.as_bytes()))
+}
+
+/// A text that fits into an error reply.
+pub(crate) fn one_line(text: &str) -> String {
+    text.replace(['\r', '\n'], " ")
+}
