@@ -322,7 +322,7 @@ async fn the_example_keeps_values_in_registered_memory() {
         client.store("BLOB.SET", &[round..round + 20_000], 20_000).await;
     }
     let exposed = client.expose(&[0..20_000], |_| GUARD, Access::RemoteWrite);
-    assert_eq!(client.ask("BLOB.GET key", remote(&exposed)).await, ":20000");
+    assert_eq!(client.ask("BLOB.GET key", remote(&exposed)).await, "*2", "length and checksum");
     let found = exposed.into_iter().flat_map(|exposed| exposed.withdraw().to_vec());
     assert!(found.eq((99..20_099).map(pattern)));
 }
