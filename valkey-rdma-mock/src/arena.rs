@@ -24,7 +24,7 @@ struct Part {
 }
 
 impl Arena {
-    /// Takes a place for `len` bytes. `None`: so few are copied, or one registration cannot have so many.
+    /// Takes a place for `len` bytes. `None` below [`LARGE`], and beyond what one registration can have.
     pub(crate) fn take(&self, len: usize) -> Option<DirectSlice> {
         if len < LARGE {
             return None;

@@ -86,7 +86,12 @@ impl Handler for Watched {
         self.mock.session(peer)
     }
 
-    async fn call(&self, peer: &mut Peer, session: &mut Self::Session, command: Command) -> Result<Reply, Reply> {
+    async fn call(
+        &self,
+        peer: &mut Peer,
+        session: &mut Self::Session,
+        command: Command,
+    ) -> Result<Reply, Reply> {
         self.mock.call(peer, session, command).await
     }
 }

@@ -23,7 +23,8 @@ impl Blobs {
 
     async fn run(&self, peer: &mut Peer, command: &Command) -> Result<Reply, Reply> {
         let key = command.keep(0).ok_or_else(|| command.wrong_arity())?;
-        let mut direct = peer.direct().ok_or(Reply::error("NODIRECT only for clients with direct transfers"))?;
+        let mut direct =
+            peer.direct().ok_or(Reply::error("NODIRECT only for clients with direct transfers"))?;
         if command.is("BLOB.GET") {
             let ranges = RemoteRanges::parse(&command.args()[1..])?;
             // Held until it is sent. A SET meanwhile uses another slot.

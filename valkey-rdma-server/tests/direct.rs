@@ -297,7 +297,8 @@ async fn a_server_that_cannot_register_memory_refers_its_client_to_the_stream_d7
     let config = TransportConfig::default().device(device.name());
     let vault: std::sync::Arc<Vault> = Default::default();
     let address = Address::rdma(DeviceKind::Emulated, localhost(), &config);
-    let server = Server::builder(vault.clone()).direct(true).listen(address).start().await.expect("it listens");
+    let server =
+        Server::builder(vault.clone()).direct(true).listen(address).start().await.expect("it listens");
     let mut client = Client::connect(&server.listening()[0]).await;
     vault.values.lock().expect("not poisoned").insert("key".into(), vec![1; 20_000].into());
     device.refuse_memory(true);

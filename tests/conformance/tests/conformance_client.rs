@@ -159,7 +159,8 @@ async fn a_client_that_reports_no_failed_transfer_is_found_d2() {
     for case in ["transfer-outside", "transfer-stalled"] {
         let mut records = suite_of(Arc::new(|addr| Box::pin(credulous(addr))), Some(case)).await;
         let verdict = records.pop().map(|record| record.verdict);
-        let is_found = matches!(&verdict, Some(Verdict::Failed(found)) if found.contains("ended with success"));
+        let is_found =
+            matches!(&verdict, Some(Verdict::Failed(found)) if found.contains("ended with success"));
         assert!(is_found, "{case}: {verdict:?}");
     }
 }

@@ -135,9 +135,10 @@ impl<L: Library> Source for L {
         if endpoint.tls().is_some() && !self.encrypts() {
             return Some(format!("{name} is measured without TLS only, and its server's URL asks for TLS"));
         }
-        endpoint.password_file().is_some().then(|| {
-            format!("{name} takes no password_file=: give the password in VALKEY_RDMA_PASSWORD")
-        })
+        endpoint
+            .password_file()
+            .is_some()
+            .then(|| format!("{name} takes no password_file=: give the password in VALKEY_RDMA_PASSWORD"))
     }
 
     async fn dial(&self, target: &Target) -> Result<L::Connection, DialError> {

@@ -59,9 +59,8 @@ impl Source for Transfers {
         if endpoint.tls().is_some() {
             return Some("--direct transfers plain bytes, and the server's URL asks for TLS".to_owned());
         }
-        (!matches!(endpoint.transport(), Transport::Rdma | Transport::Emulated)).then(|| {
-            format!("--direct needs RDMA, but the server is reached over {}", endpoint.transport())
-        })
+        (!matches!(endpoint.transport(), Transport::Rdma | Transport::Emulated))
+            .then(|| format!("--direct needs RDMA, but the server is reached over {}", endpoint.transport()))
     }
 
     /// Also reads a key that does not exist, to know whether values go directly.
@@ -113,7 +112,8 @@ impl Transferring {
         if let Some((at, slice)) = rooms.iter().enumerate().rev().find_map(free) {
             return (rooms.remove(at), slice);
         }
-        let memory = DirectMemory::allocate(self.transfers.longest).expect("values are far shorter than 4 GiB");
+        let memory =
+            DirectMemory::allocate(self.transfers.longest).expect("values are far shorter than 4 GiB");
         let slice = memory.take(0..len).expect("no value is longer than the longest");
         (Room { memory, holds: Bytes::new() }, slice)
     }

@@ -42,7 +42,8 @@ fn values_go_directly_and_every_byte_is_right() {
         let csv = right(&output);
         assert_eq!((field(csv, "way"), field(csv, "transport")), ("direct", "emulated"), "{shape}");
         let received = mock.received();
-        let count = |name: &[u8]| received.iter().filter(|command| command.name().eq_ignore_ascii_case(name)).count();
+        let count =
+            |name: &[u8]| received.iter().filter(|command| command.name().eq_ignore_ascii_case(name)).count();
         assert_eq!(count(b"GET"), 0, "{shape}");
         assert!(count(b"BLOB.GET") > 20 && count(b"BLOB.SET") > 0, "{shape}");
     }
@@ -101,7 +102,8 @@ fn a_server_that_replies_and_writes_nothing_is_found_out() {
     let url = format!("emulated://{}", honest.local_addr());
     let faults: Faults = "transfer-missing@3..".parse().unwrap();
     let listener = Listener::over(faults.listener(honest), &config);
-    let _server = runtime.block_on(Server::builder(Mock::new()).direct(true).listener(listener).start()).unwrap();
+    let _server =
+        runtime.block_on(Server::builder(Mock::new()).direct(true).listener(listener).start()).unwrap();
     let output = run(&url, "--direct --verify full -t get --populate all -c 1 -n 10 -r 10 -d 20000");
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     assert!(stderr(&output).contains("wrong bytes"), "{}", stderr(&output));

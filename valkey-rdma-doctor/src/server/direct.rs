@@ -3,8 +3,8 @@
 use tokio::time::timeout;
 use valkey_rdma_client::{Client, DirectMemory, Error, NotDirect, Placed, Purpose, Way};
 
-use super::steps::{Connected, cause_of};
 use super::PATIENCE;
+use super::steps::{Connected, cause_of};
 use crate::report::Finding;
 
 impl Connected {
