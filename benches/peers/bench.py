@@ -30,7 +30,7 @@ from rows import kill, start
 
 # What each side is called is its flags. `ours`: a transport, and flags of the load tool. `other`: `library` and what differs with it
 # (--compare-with), over TLS if ours is; or another transport; or `valkey-benchmark` with its flags; or `ib_write_bw`. `aim`: the ratio
-# of rates that we want. `mock` is the mock over RDMA, and --direct is on our side only.
+# of rates that we want. `mock` is the mock over RDMA, `gateway` the gateway over RDMA in front of the server's TCP. --direct is on our side only.
 Row = namedtuple("Row", "test ours other aim", defaults=[None])
 TASKS = [1, 4, 16, 64, 256]
 COLOURS = ["#0072b2", "#d55e00"]
@@ -68,6 +68,7 @@ def rows(place):
             yield Row(test, f"mock --direct -c 1 -d {size}", f"ib_write_bw {size}", aim)
             for ring in ["mock", "rdma"]:
                 yield Row(test, f"mock --direct -c 1 -d {size}", ring)
+            yield Row(test, f"gateway --direct -c 1 -d {size}", "rdma", 1)
     for tasks in TASKS:
         yield Row("get", f"{of} -c 1 --tasks-per-connection {tasks} -d 3", "library=redis-rs")
 
@@ -108,9 +109,12 @@ class Bench:
             command += ["--loadmodule", self.args.valkey / "valkey-rdma.so",
                         "--rdma-bind", self.address, "--rdma-port", str(self.port)]
             self.start(command, "Ready to accept connections rdma")
-            port = str(free_port())
-            self.urls["mock"] = f"rdma://{self.address}:{port}?"
-            self.start([self.mock, "--bind", self.address, "--port", port], "ready rdma://")
+            mock, gateway = [str(free_port()) for _ in range(2)]
+            self.urls["mock"] = f"rdma://{self.address}:{mock}?"
+            self.start([self.mock, "--bind", self.address, "--port", mock], "ready rdma://")
+            self.urls["gateway"] = f"rdma://{self.address}:{gateway}?"
+            self.start([self.args.programs / "valkey-rdma-gateway", "--listen", f"rdma:{self.address}:{gateway}",
+                        "--server", f"valkey://{self.address}:{self.port}"], "ready rdma:")
             return self
         issuer, port = Authority(pathlib.Path(self.folder.name), "issuer"), str(free_port())
         pair = issuer.issue(self.address)

@@ -5,6 +5,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use valkey_rdma_client::Endpoint;
+
 use super::dial::{DialError, Target};
 use super::job::Verify;
 use super::library::{Library, Source};
@@ -12,7 +14,6 @@ use super::open::{Opening, open_all};
 use super::ours::Ours;
 use super::shared::{Group, Slot};
 use super::transfers::Transfers;
-use valkey_rdma_client::Endpoint;
 
 /// The libraries that a program of the load tool can choose from with `--library`, beside this project's own.
 #[derive(Debug, Clone, Default)]

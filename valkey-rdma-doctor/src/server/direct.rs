@@ -1,7 +1,7 @@
 //! Direct transfers: whether the server offers them, as the client finds out.
 
 use tokio::time::timeout;
-use valkey_rdma_client::{Client, DirectMemory, Error, NotDirect, Placed, Purpose, Way};
+use valkey_rdma_client::{Client, DirectMemory, Error, NotDirect, Purpose, Way};
 
 use super::PATIENCE;
 use super::steps::{Connected, cause_of};
@@ -14,8 +14,11 @@ impl Connected {
         let slice = DirectMemory::allocate(1).ok()?.take(0..1).ok()?;
         let answer = timeout(PATIENCE, self.client.get_direct(NOTHING, [slice])).await;
         Some(match answer {
-            Ok(Ok(Placed { way: Way::Direct, .. })) => offered(reads(&self.client)),
-            Ok(Ok(Placed { way: Way::Stream(reason), .. })) => over_the_stream(&reason),
+            Ok(Ok(placed)) => match placed.way {
+                Way::Direct => offered(reads(&self.client)),
+                Way::Stream(reason) => over_the_stream(&reason),
+                way => Finding::note(ID, way.to_string()),
+            },
             Ok(Err(Error::Server(error))) => Finding::note(ID, format!("offered, but not this way: {error}")),
             Ok(Err(error)) => Finding::warning(ID, cause_of(&error)),
             Err(_) => Finding::warning(ID, format!("no reply within {PATIENCE:?}")),
