@@ -134,8 +134,7 @@ impl<'a> Direct<'a> {
 
     /// Fills `into` from the client's ranges, without a copy on this machine.
     ///
-    /// The whole [`DirectMemory`] is registered with each connection that reads into it, until that has ended. So use few of them, as large
-    /// as needed.
+    /// The whole [`DirectMemory`] is registered with each connection that reads into it. So use few of them, as large as needed.
     ///
     /// # Errors
     /// [`DirectError::TooSmall`] if the ranges are shorter than `into`: then nothing is read. [`DirectError::Transport`] may
