@@ -70,6 +70,7 @@ pub(crate) fn stats<'py>(py: Python<'py>, engine: &Engine) -> PyResult<Bound<'py
     for (name, count) in engine.traffic.read() {
         buffers.set_item(name, count)?;
     }
+    buffers.set_item("not_direct", engine.traffic.why_not_direct())?;
     dict.set_item("buffers", buffers)?;
     let client = &engine.client;
     let state = state(client.is_connected(), client.is_closed());

@@ -14,6 +14,7 @@ use super::direct_io::Held;
 use super::poll_policy::PollPolicy;
 use crate::config::Config;
 use crate::device::DeviceConnection;
+use crate::direct::Close;
 use crate::error::TransportError;
 use crate::limiter::ConnectionPermit;
 use crate::polling::{self, Polling};
@@ -44,6 +45,16 @@ impl SharedConnection {
         };
         wake_set.wake();
         result
+    }
+
+    /// Starts an orderly close, which nothing waits for, when it is called. Does not keep the connection.
+    pub(super) fn close_later(&self) -> Close {
+        let connection = Arc::downgrade(&self.0);
+        Arc::new(move || {
+            if let Some(connection) = connection.upgrade() {
+                Self(connection).with(ConnectionState::close);
+            }
+        })
     }
 }
 
