@@ -30,7 +30,7 @@ from rows import kill, start
 
 # What each side is called is its flags. `ours`: a transport, and flags of the load tool. `other`: `library` and what differs with it
 # (--compare-with), over TLS if ours is; or another transport; or `valkey-benchmark` with its flags; or `ib_write_bw`. `aim`: the ratio
-# of rates that we want.
+# of rates that we want. `mock` is the mock over RDMA, `gateway` the gateway over RDMA in front of the server's TCP. --direct is on our side only.
 Row = namedtuple("Row", "test ours other aim", defaults=[None])
 TASKS = [1, 4, 16, 64, 256]
 COLOURS = ["#0072b2", "#d55e00"]
@@ -50,6 +50,7 @@ def rows(place):
             yield Row(test, "tls -c 1 --tasks-per-connection 50", "library=redis-rs", 1.5)
             yield Row(test, "tls -c 1 --tasks-per-connection 1", "library=redis-rs")
             yield Row(test, "emulateds -c 1 --tasks-per-connection 50", "emulated", 0.6)
+            yield Row(test, f"emulated --direct -c 1 -d {1 << 20}", "emulated")
             yield Row(test, f"{shared} 50", "library=fred")
             yield Row(test, f"{shared} 50", "library=glide")
             for threads in [1, 2, 8]:
@@ -60,9 +61,14 @@ def rows(place):
         for tasks, pipeline, aim in [(1, 1, 1.1), (1, 16, 1.3), (50, 16, 1)]:
             yield Row(test, f"{shared} {tasks} -P {pipeline}", f"{reference} -c {tasks} -P {pipeline}", aim)
         yield Row(test, f"{shared} 1 --poll busy", f"{reference} -c 1")
-        for tasks, size in [(1, 65536), (4, 65536), (1, 1 << 20)]:
+        for tasks, size in [(1, 65536), (4, 65536), (1, 1 << 20), (1, 32 << 20)]:
             for pool in ["", " --pool"] if test == "set" else [""]:
                 yield Row(test, f"{shared} {tasks} -d {size}{pool}", f"ib_write_bw {size}", 0.85)
+        for size, aim in [(65536, 0.8), (1 << 20, 0.95), (32 << 20, 0.98)]:
+            yield Row(test, f"mock --direct -c 1 -d {size}", f"ib_write_bw {size}", aim)
+            for ring in ["mock", "rdma"]:
+                yield Row(test, f"mock --direct -c 1 -d {size}", ring)
+            yield Row(test, f"gateway --direct -c 1 -d {size}", "rdma", 1)
     for tasks in TASKS:
         yield Row("get", f"{of} -c 1 --tasks-per-connection {tasks} -d 3", "library=redis-rs")
 
@@ -95,6 +101,7 @@ class Bench:
         self.address = "10.0.0.1" if args.place == "lab" else "127.0.0.1"
         self.port, self.folder, self.servers = free_port(), tempfile.TemporaryDirectory(), []
         self.urls = {"tcp": f"valkey://{self.address}:{self.port}?", "rdma": f"rdma://{self.address}:{self.port}?"}
+        self.mock = self.args.programs / "valkey-rdma-mock"
 
     def __enter__(self):
         command = [self.args.valkey / "valkey-server", "--port", str(self.port), "--save", "", "--protected-mode", "no"]
@@ -102,6 +109,12 @@ class Bench:
             command += ["--loadmodule", self.args.valkey / "valkey-rdma.so",
                         "--rdma-bind", self.address, "--rdma-port", str(self.port)]
             self.start(command, "Ready to accept connections rdma")
+            mock, gateway = [str(free_port()) for _ in range(2)]
+            self.urls["mock"] = f"rdma://{self.address}:{mock}?"
+            self.start([self.mock, "--bind", self.address, "--port", mock], "ready rdma://")
+            self.urls["gateway"] = f"rdma://{self.address}:{gateway}?"
+            self.start([self.args.programs / "valkey-rdma-gateway", "--listen", f"rdma:{self.address}:{gateway}",
+                        "--server", f"valkey://{self.address}:{self.port}"], "ready rdma:")
             return self
         issuer, port = Authority(pathlib.Path(self.folder.name), "issuer"), str(free_port())
         pair = issuer.issue(self.address)
@@ -111,7 +124,7 @@ class Bench:
         ports = [str(free_port()), str(free_port())]
         self.urls["emulated"] = f"emulated://{self.address}:{ports[0]}?"
         self.urls["emulateds"] = f"emulateds://{self.address}:{ports[1]}?ca={issuer.ca}&"
-        self.start([self.args.programs / "valkey-rdma-mock", "--device", "emulated", "--port", ports[0], "--tls-rdma-port", ports[1],
+        self.start([self.mock, "--device", "emulated", "--port", ports[0], "--tls-rdma-port", ports[1],
                     "--tls-cert", pair.cert, "--tls-key", pair.key], "ready emulateds://")
         return self
 
@@ -135,21 +148,22 @@ class Bench:
         """The rounds of ours and of the other."""
         if row.other in self.urls or row.other.startswith("library="):
             return self.compared(row)
-        counts = [20_000, 20_000]
-        sides = [[], []]
+        # Values of 1 GiB in all, if they are large.
+        first = max(20, min(20_000, (1 << 30) // size_of(row)))
+        counts, sides = [first, first], [[], []]
         # The first round finds out how many requests take long enough, and does not count.
         for number in range(self.args.rounds + 1):
             for side in [number % 2, 1 - number % 2]:
                 sample = (self.other if side else self.our_run)(row, counts[side])
                 if number == 0:
-                    counts[side] = max(1000, int(sample["rate"] * self.args.seconds))
+                    counts[side] = max(first // 20, int(sample["rate"] * self.args.seconds))
                 else:
                     sides[side].append(sample)
         return sides
 
     def compared(self, row):
         if row.other in self.urls:
-            other = [self.url(row.other)]
+            other = [self.url(row.other), *(["--compare-with", "tasks=1"] if is_direct(row) else [])]
         else:
             other = [self.url("tls" if row.ours.startswith("tls ") else "tcp"), "--compare-with", row.other]
         with tempfile.NamedTemporaryFile(suffix=".json") as out:
@@ -166,9 +180,8 @@ class Bench:
         name, *flags = row.other.split()
         if name == "ib_write_bw":
             return self.write_bandwidth(flags[0], count)
-        size = row.ours.partition("-d ")[2].split() or ["3"]
         return from_csv(count, *run([self.args.valkey / name, "-h", self.address, "-p", self.port, *flags, "-n", count,
-                                     "-t", row.test, "-d", size[0], "--csv"]))
+                                     "-t", row.test, "-d", size_of(row), "--csv"]))
 
     def write_bandwidth(self, size, count):
         call = ["ib_write_bw", "-F", "-s", size, "-n", str(max(count, 5)), "-m", "1024"]
@@ -182,6 +195,15 @@ class Bench:
                 raise SystemExit(f"{call} failed: {done.stderr}")
         [cells] = [cells for line in done.stdout.splitlines() if (cells := line.split()) and cells[0] == size]
         return {"rate": float(cells[3]) * (1 << 20) / int(size)}
+
+
+def size_of(row):
+    """The length of its values."""
+    return int((row.ours.partition(" -d ")[2].split() or ["3"])[0])
+
+
+def is_direct(row):
+    return "--direct" in row.ours
 
 
 def from_csv(count, printed, cpu):
@@ -263,7 +285,9 @@ def main():
             results.append(result(row, bench.samples(row)))
             ratio, lowest, highest = results[-1]["ratios"]["rate"]
             aim = f", aim {row.aim}" if row.aim else ""
-            print(f"{row.test}: {row.ours} / {row.other}: {ratio:.2f} ({lowest:.2f} to {highest:.2f}){aim}", flush=True)
+            cpu = results[-1]["ratios"].get("cpu_us") if is_direct(row) else None
+            cpu = f", client CPU {cpu[0]:.3f} ({cpu[1]:.3f} to {cpu[2]:.3f})" if cpu else ""
+            print(f"{row.test}: {row.ours} / {row.other}: {ratio:.2f} ({lowest:.2f} to {highest:.2f}){aim}{cpu}", flush=True)
     about = {"date": time.strftime("%Y-%m-%d"), "place": args.place, "kernel": os.uname().release, "processors": os.cpu_count()}
     lines = ",\n".join(json.dumps(row) for row in results)
     args.out.with_suffix(".json").write_text(f'{{"about": {json.dumps(about)}, "rows": [\n{lines}\n]}}\n')

@@ -197,7 +197,7 @@ class Suite(Servers):
         return [
             ("wrong name", lambda: self.valkey(pair=other), {}, f"is for other.example, not for {HOST}"),
             ("unknown issuer", plain, {"ca": self.stranger.ca}, "issuer that is not trusted here"),
-            ("issuers of the system", plain, {"ca": ""}, "ca=FILE"),
+            ("issuers of the system", plain, {"ca": ""}, "--cacert FILE"),
             ("expired", lambda: self.valkey(pair=old), {}, "expired 3 days ago"),
             ("client certificate missing", strict, {}, "requires a certificate of its clients"),
             ("client certificate missing, TLS 1.2", lambda: self.valkey("--tls-protocols", "TLSv1.2", clients="yes"), {}, "cert=FILE"),

@@ -6,7 +6,7 @@
 //!
 //! A connection is driven in one of two ways. *Directly*, one task encodes, writes, reads and checks, which costs as
 //! little as a load tool can: the shape of valkey-benchmark. *Shared*, through a client [`Library`], many tasks use one
-//! connection: the shape of an application.
+//! connection: the shape of an application. So do direct transfers of this project's client.
 
 mod background;
 mod block_on;
@@ -28,6 +28,7 @@ mod running;
 mod share;
 mod shared;
 mod thread;
+mod transfers;
 mod usage;
 
 pub(crate) use background::Background;

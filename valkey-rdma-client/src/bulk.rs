@@ -1,38 +1,101 @@
 //! [`Bulk`]: a server's connection for direct transfers. It has a connection of its own, so that no small command waits behind a large
 //! value, and so that memory is registered once.
 //!
-//! [`transfer`] is one call with its command and its reply, [`task`] drives the connection.
+//! [`transfer`] is one call with its command and its reply, [`opening`] makes the connection, [`task`] drives it.
 
+mod opening;
 mod placed;
 mod task;
 mod transfer;
 
-use std::sync::Arc;
+use std::mem;
+use std::sync::{Arc, Mutex};
 
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc::{self, error::SendError};
+use tokio::time::Instant;
+use valkey_rdma_transport::sync::lock;
 
+use self::opening::Opening;
 pub use self::placed::{NotDirect, Placed, Way};
-pub(crate) use self::task::{Request, Task, not_sent};
-pub(crate) use self::transfer::{Attempt, Direction, Transfer};
+pub(crate) use self::transfer::{Attempt, Caller, Direction, Request, Transfer};
+use crate::server::Server;
 use crate::stats::ConnectionInfo;
 
 /// The connection, once a call has needed it.
 #[derive(Default)]
-pub(crate) struct Bulk(pub(crate) Mutex<Option<State>>);
+pub(crate) struct Bulk(Mutex<State>);
 
-pub(crate) enum State {
-    /// To its task, which ends when this is dropped, after the replies to what is in flight.
-    Open(mpsc::UnboundedSender<Request>),
+#[derive(Default)]
+enum State {
+    #[default]
+    Closed,
+    /// To the task that makes the connection and drives it. When this is dropped, no call waits any more, and the task ends.
+    Open(mpsc::UnboundedSender<Message>),
     /// The server that this shared connection leads to does not offer direct transfers.
     NotOffered(Arc<ConnectionInfo>),
 }
 
-impl Bulk {
-    /// Begins no more calls.
-    pub(crate) fn close(&self) {
-        // A call that is connecting finds out.
-        if let Ok(mut state) = self.0.try_lock() {
-            *state = None;
+/// What the task is asked for.
+enum Message {
+    Begin(Request),
+    /// To begin no more, and to end after the replies to what is in flight, at this time at the latest.
+    Close(Option<Instant>),
+    /// To end, because the server is no longer the one to talk to.
+    GiveUp,
+}
+
+impl Message {
+    fn into_request(self) -> Option<Request> {
+        match self {
+            Self::Begin(request) => Some(request),
+            Self::Close(_) | Self::GiveUp => None,
         }
+    }
+}
+
+impl Bulk {
+    /// Hands a call to the connection's task, which is started if there is none.
+    pub(crate) fn begin(&self, server: &Server, request: Request) {
+        let mut state = lock(&self.0);
+        let request = match &*state {
+            State::NotOffered(info) if Arc::ptr_eq(info, &server.info()) => {
+                return request.is_not_direct(NotDirect::NotOffered);
+            }
+            State::Open(messages) => match messages.send(Message::Begin(request)) {
+                // The task has ended.
+                Err(SendError(Message::Begin(request))) => request,
+                _ => return,
+            },
+            _ => request,
+        };
+        let (messages, received) = mpsc::unbounded_channel();
+        let before = mem::replace(&mut *state, State::Open(messages));
+        drop(state);
+        // Without the lock, because it may be the last to hold calls.
+        drop(before);
+        server.runtime().spawn(Opening::new(server.clone(), received, request).run());
+    }
+
+    /// Begins no more calls. Those in flight have time until the deadline.
+    pub(crate) fn close(&self, deadline: Option<Instant>) {
+        self.end(Message::Close(deadline));
+    }
+
+    /// Ends the connection, because the server is no longer the one to talk to.
+    pub(crate) fn give_up(&self) {
+        self.end(Message::GiveUp);
+    }
+
+    fn end(&self, message: Message) {
+        let state = mem::take(&mut *lock(&self.0));
+        if let State::Open(messages) = state {
+            // Without its task, it has ended.
+            drop(messages.send(message));
+        }
+    }
+
+    /// The server of this shared connection does not offer direct transfers.
+    fn not_offered(&self, shared: Arc<ConnectionInfo>) {
+        *lock(&self.0) = State::NotOffered(shared);
     }
 }

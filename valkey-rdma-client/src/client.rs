@@ -242,7 +242,7 @@ impl Client {
     /// connected the client has shut down. Works outside of every runtime too.
     ///
     /// After [`Config::close_timeout`](crate::Config::close_timeout), connections end even without replies, and commands without a reply fail with
-    /// [`Error::Lost`]; a [direct call](Self::get_direct) ends at its own time limit. If the runtime that connected the client is not running, this returns 1 s later all the same; with a
+    /// [`Error::Lost`]. If the runtime that connected the client is not running, this returns 1 s later all the same; with a
     /// `close_timeout` of `None`, it then waits until that runtime runs.
     ///
     /// # Cancel safety

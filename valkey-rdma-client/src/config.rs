@@ -9,7 +9,6 @@ use crate::command::Command;
 
 mod cluster;
 mod credentials;
-mod direct;
 mod read_from;
 
 pub(crate) use self::cluster::ClusterConfig;
@@ -49,8 +48,6 @@ pub struct Config {
     pub(crate) transport: TransportConfig,
     pub(crate) side_buffers: u32,
     pub(crate) tracking: bool,
-    /// Allows direct transfers beside TLS.
-    pub(crate) plain_direct: bool,
     /// Allows a replica of a cluster to answer reads: READONLY.
     pub(crate) read_replicas: bool,
     /// Of clients of clusters only.
@@ -73,7 +70,6 @@ impl Default for Config {
             transport: TransportConfig::default(),
             side_buffers: *TransportConfig::URL_RX_SIZES.start(),
             tracking: false,
-            plain_direct: false,
             read_replicas: false,
             cluster: ClusterConfig::default(),
         }

@@ -34,7 +34,7 @@ impl Client {
     /// The commands are BLOB.GET, with another prefix if the endpoint has one (`direct_prefix=`), and GET over the
     /// stream. All direct calls to a server share one connection of their own, made when the first call needs it: its
     /// [purpose](crate::Purpose::Bulk) is `bulk`. It registers the whole memory of a slice once for each kind of call, and keeps it
-    /// registered: see [`DirectMemory`](crate::DirectMemory) for what that costs, and what the server is trusted with. In a cluster, each
+    /// registered for the next one: see [`DirectMemory`](crate::DirectMemory) for what that costs, and what the server is trusted with. In a cluster, each
     /// node has such a connection.
     ///
     /// Over TCP and over TLS, nothing is asked for. A
@@ -43,7 +43,7 @@ impl Client {
     /// # Errors
     /// [`Error::Server`] if the value does not fit, and nothing is written then; over the stream that is [`Error::Unexpected`].
     /// [`Error::Connect`], [`Error::Server`], [`Error::Lost`] and [`Error::TimedOut`] as for any command; over the stream, the time
-    /// limit is that of each piece, as for [`stream_reply`](Client::stream_reply). [`Error::Unexpected`] if the reply makes no sense, which
+    /// limit holds for the connect, and then for each piece, as for [`stream_reply`](Client::stream_reply). [`Error::Unexpected`] if the reply makes no sense, which
     /// ends the connection.
     ///
     /// With an error, the slices go back to their memory when the server can no longer reach them: at once after an error reply. Without a

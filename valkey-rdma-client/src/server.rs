@@ -72,10 +72,10 @@ impl Server {
     /// Closes all connections of all clones, as [`Client::close`](crate::Client::close) documents.
     pub(crate) async fn close(&self) {
         self.inner.pool.close();
-        self.inner.bulk.close();
         // A call that waits for the server finds out.
         self.connector().server_is_back.send_replace(());
         let deadline = self.config().close_timeout.and_then(|limit| Instant::now().checked_add(limit));
+        self.inner.bulk.close(deadline);
         let ends: Vec<_> =
             self.inner.multiplexers.iter().map(|multiplexer| multiplexer.close(deadline)).collect();
         if self.is_closed() && self.connector().registry.drained().now_or_never().is_some() {
@@ -144,7 +144,7 @@ impl Server {
 
     /// Ends the connections because the server is no longer the one to talk to.
     pub(crate) fn give_up(&self) {
-        self.inner.bulk.close();
+        self.inner.bulk.give_up();
         self.inner.multiplexers.iter().for_each(Multiplexer::give_up);
     }
 

@@ -27,6 +27,8 @@ pub struct ConnectionInfo {
     pub rx_window: Option<u32>,
     /// The server's receive window in bytes, written by us; `None` on TCP.
     pub tx_window: Option<u32>,
+    /// How many READs the server can have in flight for direct transfers; 0 on connections for anything else, `None` on TCP.
+    pub read_depth: Option<u8>,
     /// How the connection waits for its device; `None` on TCP.
     pub polling: Option<Polling>,
     /// Why adaptive polling was requested but is off: a sentence without a full stop.
@@ -51,6 +53,7 @@ impl ConnectionInfo {
             mtu: None,
             rx_window: None,
             tx_window: None,
+            read_depth: None,
             polling: None,
             adaptive_off: None,
             protocol,

@@ -2,6 +2,7 @@
 
 mod ask_again;
 mod certificate;
+mod direct;
 mod known_bugs;
 mod listener;
 mod socket;
@@ -66,7 +67,8 @@ pub fn conclusion(report: &Report, endpoint: &Endpoint) -> String {
 /// What a connected server says of itself.
 async fn describe(connected: &Connected, report: &mut Report) {
     if let Some(version) = library_version(&connected.client).await {
-        report.push(library_section(connected.windows(), &version));
+        let transport = connected.windows().into_iter().chain(connected.direct_transfers().await);
+        report.push(library_section(transport, &version));
         return;
     }
     let mut section = Section::new("valkey");
@@ -83,6 +85,7 @@ async fn describe(connected: &Connected, report: &mut Report) {
         }
     };
     section.findings.extend(connected.windows());
+    section.findings.extend(connected.direct_transfers().await);
     let mut speaks_rdma = false;
     if let Ok(info) = &info {
         let finding = listener_finding(info, None);
@@ -123,10 +126,10 @@ async fn library_version(client: &Client) -> Option<String> {
 /// What `HELLO` says on a server that this project's library makes.
 const LIBRARY: &str = "valkey-rdma-server";
 
-fn library_section(windows: impl IntoIterator<Item = Finding>, version: &str) -> Section {
+fn library_section(transport: impl IntoIterator<Item = Finding>, version: &str) -> Section {
     let mut section = Section::new("valkey");
     section.push(Finding::ok("version", format!("a program's own server, on {LIBRARY} {version}")));
-    section.findings.extend(windows);
+    section.findings.extend(transport);
     section
 }
 

@@ -46,6 +46,29 @@ async fn each_step_of_a_connect_has_its_line() {
     assert!(report.works(), "{report:#?}");
 }
 
+/// The READs are those of the emulated device.
+#[tokio::test]
+async fn whether_large_values_go_directly_is_a_finding() {
+    let emulated = || Server::builder(Mock::new()).rdma(DeviceKind::Emulated, loopback(), &Config::default());
+    for (server, verdict, expected) in [
+        (emulated(), Verdict::Note, "not offered: large values go over the stream"),
+        (emulated().direct(true), Verdict::Ok, "offered, with 4 READs at a time"),
+    ] {
+        let server = server.start().await.expect("a server");
+        let url = server.urls().next().expect("a URL");
+        let report = examined(&url).await;
+        assert_eq!(value(&report, "direct transfers"), expected);
+        assert!(ids(&report, "valkey").contains(&("direct transfers", verdict)), "{report:#?}");
+        let json: serde_json::Value = serde_json::from_str(&report.json("server")).expect("JSON");
+        assert!(json.to_string().contains(&format!("\"id\":\"direct transfers\",\"verdict\"")), "{json}");
+        let other = examined(&format!("{url}?direct_prefix=OTHER")).await;
+        assert_eq!(value(&other, "direct transfers").contains("unknown command"), verdict == Verdict::Ok);
+    }
+    let tcp = Server::builder(Mock::new()).tcp(loopback()).direct(true).start().await.expect("a server");
+    let report = examined(&tcp.urls().next().expect("a URL")).await;
+    assert!(report.findings().all(|finding| finding.id != "direct transfers"), "{report:#?}");
+}
+
 /// A program's own server may answer INFO in any way. Valkey's bugs are not its bugs.
 #[tokio::test]
 async fn a_server_on_this_projects_library_is_no_valkey() {

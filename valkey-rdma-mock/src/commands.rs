@@ -29,8 +29,6 @@ mod streams;
 mod strings;
 mod transactions;
 
-pub(super) use self::blobs::checksum;
-
 use std::sync::LazyLock;
 
 use bytes::Bytes;

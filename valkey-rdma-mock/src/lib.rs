@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arena;
 mod args;
 mod client;
 mod cluster;

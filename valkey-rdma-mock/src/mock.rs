@@ -22,6 +22,7 @@ use crate::transfer::Transfer;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 use valkey_rdma_server::{DirectError, Handler, Peer, Protocol, Transport};
+use valkey_rdma_transport::TransportError;
 use valkey_rdma_transport::sync::lock;
 
 /// A [`Handler`] that behaves like a small Valkey.
@@ -228,12 +229,23 @@ impl Mock {
         // The command has seen that there are some.
         let Some(mut direct) = peer.direct() else { return Ok(Reply::Null) };
         match transfer {
-            Transfer::Write { to, value } => {
-                direct.write_to(&to, value.clone()).await?;
-                Ok(Reply::Array(vec![Reply::from(value.len() as i64), commands::checksum(&value)]))
+            Transfer::Write { to, value, checksum } => {
+                let len = value.len() as i64;
+                direct.write_to(&to, value).await?;
+                Ok(Reply::Array(vec![Reply::Integer(len), Reply::Integer(checksum.into())]))
             }
-            Transfer::Read { from, len, key, database } => {
-                let value = Value::String(direct.read_from(&from, len).await?);
+            Transfer::Read { from, len, place, key, database } => {
+                let value = match place {
+                    Some(place) => match direct.read_into(&from, place).await {
+                        // There may be enough for the connection's own memory, which is smaller.
+                        Err(DirectError::Transport(TransportError::Memory { .. })) => {
+                            direct.read_from(&from, len).await?
+                        }
+                        read => read?.freeze(),
+                    },
+                    None => direct.read_from(&from, len).await?,
+                };
+                let value = Value::String(value);
                 self.state_for_command().await.with_keyspace(|state| {
                     state.catch_up();
                     state.databases[database].set(&key, value, Expiry::Never);

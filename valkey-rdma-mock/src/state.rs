@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use crate::arena::Arena;
 use crate::client::Clients;
 use crate::config::Settings;
 use crate::failure::Failure;
@@ -27,6 +28,8 @@ pub(super) struct State {
     pub(super) waiters: Waiters,
     pub(super) functions: Functions,
     pub(super) clock: Clock,
+    /// Where large strings are whose bytes are transferred directly.
+    pub(super) arena: Arena,
     /// The place in a cluster, if the mock is a node of one.
     pub(super) member: Option<Member>,
     /// Messages that other nodes of the cluster must deliver, once no lock is held.
@@ -98,6 +101,7 @@ impl State {
             functions: Functions::default(),
             now: clock.started,
             clock,
+            arena: Arena::default(),
             stalled_until: None,
             watchers: BTreeSet::new(),
             random: fastrand::Rng::new(),

@@ -4,12 +4,18 @@
 
 mod support;
 
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
 use support::within;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_mock::faults::Faults;
-use valkey_rdma_mock::{DeviceKind, Mock, MockServer, Server, TransportConfig};
+use valkey_rdma_mock::{Address, Command, DeviceKind, Mock, MockServer, Reply, Server, TransportConfig};
+use valkey_rdma_server::{Handler, Peer};
 use valkey_rdma_transport::raw::Access;
-use valkey_rdma_transport::{DirectMemory, Exposed, FeatureSet, Listener, RemoteRange, Stream, device};
+use valkey_rdma_transport::{
+    DirectMemory, Exposed, FeatureSet, Listener, Monitor, RemoteRange, Stats, Stream, device,
+};
 
 /// A client that has agreed on direct transfers.
 struct Client {
@@ -19,7 +25,10 @@ struct Client {
 
 impl Client {
     async fn of(mock: &MockServer) -> Self {
-        let addr = mock.url().split_once("://").unwrap().1.parse().unwrap();
+        Self::at(mock.url().split_once("://").unwrap().1.parse().unwrap()).await
+    }
+
+    async fn at(addr: SocketAddr) -> Self {
         let config = TransportConfig::default().requires(FeatureSet::DIRECT);
         let stream = Stream::connect(DeviceKind::Emulated, addr, &config).await.unwrap();
         Self { stream, memory: DirectMemory::allocate(1 << 20).unwrap() }
@@ -55,9 +64,57 @@ async fn values_move_to_and_from_memory_of_the_client_and_are_ordinary_strings()
 
     mock.set("key", "123456789");
     let exposed = client.expose(0..12, b"", Access::RemoteWrite);
-    // Its CRC-32C: see `transfer.rs`.
+    // Its CRC-32C (RFC 3720).
     client.ask("BLOB.GET key @", exposed.remote(), "*2\r\n:9\r\n:3808858755\r\n").await;
     assert_eq!(exposed.withdraw()[..], *b"123456789\0\0\0");
+    client.ask("APPEND key 0", RemoteRange { addr: 0, rkey: 0, len: 0 }, ":10\r\n").await;
+    let exposed = client.expose(0..12, b"", Access::RemoteWrite);
+    client.ask("BLOB.GET key @", exposed.remote(), "*2\r\n:10\r\n:4091270398\r\n").await;
+}
+
+/// A mock, and what its RDMA connection counts.
+struct Watched {
+    mock: Mock,
+    monitor: OnceLock<Monitor>,
+}
+
+impl Handler for Watched {
+    type Session = <Mock as Handler>::Session;
+
+    fn session(&self, peer: &Peer) -> Self::Session {
+        self.monitor.get_or_init(|| peer.rdma().unwrap().clone());
+        self.mock.session(peer)
+    }
+
+    async fn call(
+        &self,
+        peer: &mut Peer,
+        session: &mut Self::Session,
+        command: Command,
+    ) -> Result<Reply, Reply> {
+        self.mock.call(peer, session, command).await
+    }
+}
+
+#[tokio::test]
+async fn large_values_are_read_and_written_where_the_server_has_them() {
+    let watched = Arc::new(Watched { mock: Mock::new(), monitor: OnceLock::new() });
+    let address = Address::rdma(DeviceKind::Emulated, support::localhost(), &TransportConfig::default());
+    let server = Server::builder(watched.clone()).direct(true).listen(address).start().await.unwrap();
+    let mut client = Client::at(server.listening()[0].addr).await;
+    let exposed = client.expose(0..20_000, &[7; 20_000], Access::RemoteReadWrite);
+    client.ask("BLOB.SET key 20000 @", exposed.remote(), "+OK\r\n").await;
+    // Its place is ordinary memory. The first BLOB.GET moves it.
+    watched.mock.set("streamed", vec![8; 20_000]);
+    for (round, key) in (1..).zip(["key", "streamed", "key", "streamed"]) {
+        client.ask(&format!("BLOB.GET {key} @"), exposed.remote(), "*2\r\n:20000\r\n").await;
+        let Stats { lent, copied_in, copied_out, .. } = watched.monitor.get().unwrap().stats();
+        assert_eq!(lent, 20_000 * round, "{key}");
+        assert!(copied_in + copied_out < 1000, "commands and replies only");
+        let mut rest = [0; 13];
+        within("the checksum", client.stream.read_exact(&mut rest)).await.unwrap();
+    }
+    assert!(exposed.withdraw()[..] == [8; 20_000]);
 }
 
 #[tokio::test]
@@ -90,7 +147,7 @@ async fn what_cannot_be_transferred_is_refused_and_the_connection_goes_on() {
 async fn without_direct_transfers_values_go_over_the_stream() {
     let server = support::mock().await;
     let refused =
-        "-ERR this connection has no direct transfers: the client has not asked for them over RDMA\r\n";
+        "-NODIRECT this connection has no direct transfers: the client has not asked for them over RDMA\r\n";
     for mut wire in support::wires(&server).await {
         wire.dialogue(&[
             ("BLOB.SET key 123456789", "+OK\r\n"),
@@ -115,19 +172,24 @@ async fn without_direct_transfers_values_go_over_the_stream() {
     }
 }
 
-/// A mock that misbehaves. Its client exposes 2000 bytes of memory, and names 100 to 1100 of them.
-async fn transferred(script: &str, command: &str) -> (Option<String>, Vec<u8>, u64) {
+/// A mock that misbehaves, and its client.
+async fn misbehaving(script: &str) -> (Faults, Client, Server) {
     let faults: Faults = script.parse().unwrap();
-    let config = TransportConfig::default().requires(FeatureSet::DIRECT);
-    let options = config.device_options();
+    let config = TransportConfig::default();
+    let options = config.clone().requires(FeatureSet::DIRECT).device_options();
     let honest = device::listen(DeviceKind::Emulated, support::localhost(), &options).await.unwrap();
     let addr = honest.local_addr();
     let mock = Mock::new();
     mock.set("key", vec![7; 1000]);
     let listener = Listener::over(faults.listener(honest), &config);
-    let _server = Server::builder(mock).direct(true).listener(listener).start().await.unwrap();
-    let stream = Stream::connect(DeviceKind::Emulated, addr, &config).await.unwrap();
-    let mut client = Client { stream, memory: DirectMemory::allocate(2000).unwrap() };
+    let server = Server::builder(mock).direct(true).listener(listener).start().await.unwrap();
+    (faults, Client::at(addr).await, server)
+}
+
+/// What a client gets that exposes 2000 bytes of memory, and names 100 to 1100 of them: the beginning of the reply, its memory, and how many
+/// faults have happened.
+async fn transferred(script: &str, command: &str) -> (Option<String>, Vec<u8>, u64) {
+    let (faults, mut client, _server) = misbehaving(script).await;
     let exposed = client.expose(0..2000, b"", Access::RemoteReadWrite);
     let RemoteRange { addr, rkey, .. } = exposed.remote();
     let command = command.replace('@', &format!("{rkey} {} 1000", addr + 100)) + "\r\n";
@@ -160,4 +222,20 @@ async fn faults_change_what_a_server_does_with_memory_of_its_client() {
         assert!(found == (reply, memory, happened), "{script}: {:?}, {} happened", found.0, found.2);
     }
     assert_eq!(transferred("transfer-key", "BLOB.SET key 1000 @").await, (None, nothing(), 1));
+}
+
+#[tokio::test]
+async fn a_late_transfer_is_done_when_the_next_data_comes() {
+    let (late, mut client, _server) = misbehaving("transfer-late").await;
+    let exposed = client.expose(0..1000, b"", Access::RemoteWrite);
+    client.ask("BLOB.GET key @", exposed.remote(), "*2\r\n:1000\r\n").await;
+    // The client believes the reply. So its device is not asked for this memory when the server comes back to it.
+    let slice = exposed.withdraw();
+    assert_eq!((&slice[..], late.happened()), (&[0; 1000][..], 1));
+    client.stream.write_all(b"PING\r\n").await.unwrap();
+    let mut rest = Vec::new();
+    // The client's device refuses the write, which ends the connection.
+    drop(within("the end", client.stream.read_to_end(&mut rest)).await);
+    assert!(!rest.ends_with(b"PONG\r\n"), "{}", String::from_utf8_lossy(&rest));
+    assert_eq!(slice[..], [0; 1000]);
 }

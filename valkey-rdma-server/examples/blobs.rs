@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use bytes::Bytes;
+use crc32c::crc32c;
 use valkey_rdma_server::{Command, DirectMemory, Handler, Peer, RemoteRanges, Reply, Server};
 
 pub(crate) struct Blobs {
     /// Registered once with each connection, therefore one memory for all values.
     memory: DirectMemory,
-    values: Mutex<HashMap<Bytes, Bytes>>,
+    /// Each with its CRC-32C, for clients that check it.
+    values: Mutex<HashMap<Bytes, (Bytes, u32)>>,
 }
 
 impl Blobs {
@@ -21,14 +23,15 @@ impl Blobs {
 
     async fn run(&self, peer: &mut Peer, command: &Command) -> Result<Reply, Reply> {
         let key = command.keep(0).ok_or_else(|| command.wrong_arity())?;
-        let mut direct = peer.direct().ok_or(Reply::error("ERR only for clients with direct transfers"))?;
+        let mut direct =
+            peer.direct().ok_or(Reply::error("NODIRECT only for clients with direct transfers"))?;
         if command.is("BLOB.GET") {
             let ranges = RemoteRanges::parse(&command.args()[1..])?;
             // Held until it is sent. A SET meanwhile uses another slot.
             let value = self.values.lock().expect("no code panics with the lock").get(&key).cloned();
-            let Some(value) = value else { return Ok(Reply::Null) };
+            let Some((value, crc)) = value else { return Ok(Reply::Null) };
             direct.write_to(&ranges, value.clone()).await?;
-            return Ok(Reply::from(value.len() as i64));
+            return Ok(Reply::Array(vec![Reply::from(value.len() as i64), Reply::Integer(crc.into())]));
         }
         let len = usize::try_from(command.int(1)?).ok().filter(|len| *len <= SLOT);
         let len = len.ok_or(Reply::error("ERR a value has at most 1 MiB"))?;
@@ -36,7 +39,9 @@ impl Blobs {
         // A slot is free when the last reference to its value is dropped.
         let free = (0..SLOTS).find_map(|slot| self.memory.take(slot * SLOT..slot * SLOT + len).ok());
         let value = direct.read_into(&ranges, free.ok_or(Reply::error("OOM all slots are in use"))?).await?;
-        self.values.lock().expect("no code panics with the lock").insert(key, value.freeze());
+        let crc = crc32c(&value);
+        let value = (value.freeze(), crc);
+        self.values.lock().expect("no code panics with the lock").insert(key, value);
         Ok(Reply::OK)
     }
 }

@@ -10,7 +10,7 @@ use valkey_rdma_transport::tls::{ServerTls, TlsAcceptor};
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener as RdmaListener};
 
 use self::url::ListenUrl;
-use crate::listener::{BindError, Listener, OffersDirect, Socket};
+use crate::listener::{BindError, Listener, Socket};
 use crate::peer::Transport;
 
 /// An address to listen on, encrypted or not: what [`Builder::listen`](crate::Builder::listen) and
@@ -55,7 +55,7 @@ impl Address {
     }
 
     /// Listens there. The certificates are read first.
-    pub(crate) async fn bind(self, direct: OffersDirect) -> Result<Listener, BindError> {
+    pub(crate) async fn bind(self, direct: bool) -> Result<Listener, BindError> {
         let (socket, tls) = match self.place {
             Place::Bound(socket) => (socket, acceptor(self.tls)?),
             Place::At(transport, addr, config) => {

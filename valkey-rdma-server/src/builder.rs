@@ -14,7 +14,7 @@ use crate::accept::Shared;
 use crate::address::Address;
 use crate::handler::Handler;
 use crate::limits::Limits;
-use crate::listener::{BindError, OffersDirect};
+use crate::listener::BindError;
 use crate::server::Server;
 use crate::workers::Workers;
 
@@ -25,7 +25,7 @@ pub struct Builder<H> {
     limits: Limits,
     password: Option<Bytes>,
     threads: usize,
-    direct: OffersDirect,
+    direct: bool,
 }
 
 /// Without URLs and password.
@@ -48,7 +48,7 @@ impl Server {
             limits: Limits::default(),
             password: None,
             threads: 0,
-            direct: OffersDirect::default(),
+            direct: false,
         }
     }
 }
@@ -127,16 +127,9 @@ impl<H: Handler> Builder<H> {
     }
 
     /// Offers direct transfers ([`Peer::direct`](crate::Peer::direct)) to the clients of all RDMA listeners without TLS, also those that are
-    /// added later. Default: no. Only clients of this project ask for them (spec, area D).
+    /// added later. Not where TLS is used: the values are not encrypted. Default: no. Only clients of this project ask for them (spec, area D).
     pub fn direct(mut self, offer: bool) -> Self {
-        self.direct.without_tls = offer;
-        self
-    }
-
-    /// Offers direct transfers at RDMA listeners with TLS. Default: no, because these **values are not encrypted**: someone who sees the
-    /// network sees them. Clients must allow that, too.
-    pub fn direct_beside_tls(mut self, offer: bool) -> Self {
-        self.direct.beside_tls = offer;
+        self.direct = offer;
         self
     }
 

@@ -48,7 +48,7 @@ use crate::remote_ranges::RemoteRanges;
 ///             return Err(command.unknown());
 ///         }
 ///         let ranges = RemoteRanges::parse(command.args())?;
-///         let mut direct = peer.direct().ok_or(Reply::error("ERR no direct transfers on this connection"))?;
+///         let mut direct = peer.direct().ok_or(Reply::error("NODIRECT not on this connection"))?;
 ///         direct.write_to(&ranges, self.0.clone()).await?;
 ///         Ok(Reply::Integer(self.0.len() as i64))
 ///     }
@@ -134,8 +134,7 @@ impl<'a> Direct<'a> {
 
     /// Fills `into` from the client's ranges, without a copy on this machine.
     ///
-    /// The whole [`DirectMemory`] is registered with each connection that reads into it, until that has ended. So use few of them, as large
-    /// as needed.
+    /// The whole [`DirectMemory`] is registered with each connection that reads into it. So use few of them, as large as needed.
     ///
     /// # Errors
     /// [`DirectError::TooSmall`] if the ranges are shorter than `into`: then nothing is read. [`DirectError::Transport`] may
@@ -226,7 +225,8 @@ fn of_all(limits: &Limits) -> usize {
     limits.direct_limit_of_all.min(Semaphore::MAX_PERMITS)
 }
 
-/// A direct transfer that was not carried out. As a reply, it is an error with this text.
+/// A direct transfer that was not carried out. As a reply, it is an error with this text: with the code `NODIRECT` if the client should
+/// repeat the command over the stream (spec clause D-7), otherwise with `ERR`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectError {
@@ -274,7 +274,16 @@ impl From<TransportError> for DirectError {
 
 impl From<DirectError> for Reply {
     fn from(error: DirectError) -> Self {
-        Reply::error(format!("ERR {error}"))
+        let code = if error.is_for_the_stream() { "NODIRECT" } else { "ERR" };
+        Reply::error(format!("{code} {error}"))
+    }
+}
+
+impl DirectError {
+    /// Whether the command is right and the connection goes on: the stream has no need of what is missing here.
+    fn is_for_the_stream(&self) -> bool {
+        use TransportError::{DirectOff, Memory, ReadsOff};
+        matches!(self, Self::Transport(DirectOff | Memory { .. } | ReadsOff))
     }
 }
 

@@ -35,22 +35,6 @@ pub(crate) enum Socket {
     Scripted(Vec<Result<Accepted, AcceptError>>),
 }
 
-/// Where a server offers direct transfers over RDMA.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OffersDirect {
-    /// Where nothing is encrypted.
-    pub(crate) without_tls: bool,
-    /// Beside TLS, although the values are plain.
-    pub(crate) beside_tls: bool,
-}
-
-impl OffersDirect {
-    fn features(self, is_encrypted: bool) -> FeatureSet {
-        let offers = if is_encrypted { self.beside_tls } else { self.without_tls };
-        if offers { FeatureSet::DIRECT } else { FeatureSet::NONE }
-    }
-}
-
 /// A client that asks to connect. Dropping it rejects the client.
 pub(crate) enum Request {
     Tcp(TcpStream, SocketAddr),
@@ -98,10 +82,14 @@ impl Socket {
         })
     }
 
-    /// A listener whose connections are encrypted if there is an acceptor.
-    pub(crate) fn into_listener(self, tls: Option<TlsAcceptor>, direct: OffersDirect) -> Listener {
-        let encrypted = if tls.is_some() { FeatureSet::TLS } else { FeatureSet::NONE };
-        let offered = encrypted | direct.features(tls.is_some());
+    /// A listener whose connections are encrypted if there is an acceptor. Otherwise they are offered direct transfers, if asked for: these are
+    /// never encrypted.
+    pub(crate) fn into_listener(self, tls: Option<TlsAcceptor>, direct: bool) -> Listener {
+        let offered = match tls {
+            Some(_) => FeatureSet::TLS,
+            None if direct => FeatureSet::DIRECT,
+            None => FeatureSet::NONE,
+        };
         let socket = match self {
             // Without any, those of its settings.
             Self::Rdma(listener) if offered != FeatureSet::NONE => {

@@ -17,7 +17,7 @@ use valkey_rdma_transport::{Config as TransportConfig, DeviceKind};
 use crate::accept::{Shared, accept_until_closed, report};
 use crate::address::Address;
 use crate::handler::Handler;
-use crate::listener::{BindError, Listener, Listening, OffersDirect};
+use crate::listener::{BindError, Listener, Listening};
 use crate::monitor::{Monitor, Refused};
 use crate::registry::{Registration, Registry};
 use crate::workers::Threads;
@@ -45,7 +45,7 @@ pub struct Server {
     registry: Registry,
     accept: Accept,
     monitor: Monitor,
-    direct: OffersDirect,
+    direct: bool,
     stop: CancellationToken,
     /// One task per listener, which ends after the connections accepted there.
     listeners: JoinSet<()>,
@@ -68,7 +68,7 @@ impl Server {
     /// A server that listens nowhere yet.
     pub(crate) fn new<H: Handler>(
         shared: Arc<Shared<H>>,
-        direct: OffersDirect,
+        direct: bool,
         stop: CancellationToken,
         threads: Threads,
         ended: oneshot::Receiver<()>,

@@ -20,6 +20,7 @@ use valkey_rdma_server::{
     Address, Command, DeviceKind, DirectError, DirectMemory, Handler, Limits, Listening, Peer, RemoteRange,
     RemoteRanges, Reply, Server, Transport, TransportConfig,
 };
+use valkey_rdma_transport::emulated::{Device, Link};
 use valkey_rdma_transport::raw::Access;
 use valkey_rdma_transport::{Exposed, FeatureSet, Stream};
 
@@ -289,6 +290,30 @@ async fn only_clients_that_ask_have_direct_transfers_and_only_where_they_are_off
     assert_eq!(stream.agreed().await.expect("agreed"), FeatureSet::NONE);
 }
 
+/// What a client does then is its own choice; the connection allows both.
+#[tokio::test]
+async fn a_server_that_cannot_register_memory_refers_its_client_to_the_stream_d7() {
+    let device = Device::new(Link::Any);
+    let config = TransportConfig::default().device(device.name());
+    let vault: std::sync::Arc<Vault> = Default::default();
+    let address = Address::rdma(DeviceKind::Emulated, localhost(), &config);
+    let server =
+        Server::builder(vault.clone()).direct(true).listen(address).start().await.expect("it listens");
+    let mut client = Client::connect(&server.listening()[0]).await;
+    vault.values.lock().expect("not poisoned").insert("key".into(), vec![1; 20_000].into());
+    device.refuse_memory(true);
+    let exposed = client.expose(&[0..20_000], pattern, Access::RemoteReadWrite);
+    for command in ["STORE other 20000", "ADOPT other 20000", "LOAD key"] {
+        let reply = client.ask(command, remote(&exposed)).await;
+        assert!(reply.starts_with("-NODIRECT direct transfer failed: cannot register"), "{command}: {reply}");
+    }
+    assert!(!vault.values.lock().expect("not poisoned").contains_key(&b"other"[..]));
+    drop(exposed.into_iter().map(Exposed::withdraw).collect::<Vec<_>>());
+    device.refuse_memory(false);
+    client.store("ADOPT", &[0..20_000], 20_000).await;
+    assert!(client.load(&[0..20_000]).await.into_iter().eq((0..20_000).map(pattern)));
+}
+
 #[tokio::test]
 async fn the_example_keeps_values_in_registered_memory() {
     let server = serve(blobs::Blobs::new(), &Limits::default()).await;
@@ -298,7 +323,7 @@ async fn the_example_keeps_values_in_registered_memory() {
         client.store("BLOB.SET", &[round..round + 20_000], 20_000).await;
     }
     let exposed = client.expose(&[0..20_000], |_| GUARD, Access::RemoteWrite);
-    assert_eq!(client.ask("BLOB.GET key", remote(&exposed)).await, ":20000");
+    assert_eq!(client.ask("BLOB.GET key", remote(&exposed)).await, "*2", "length and checksum");
     let found = exposed.into_iter().flat_map(|exposed| exposed.withdraw().to_vec());
     assert!(found.eq((99..20_099).map(pattern)));
 }

@@ -91,6 +91,9 @@ pub struct Info {
     pub peer_window: u32,
     /// Length in bytes of the send buffer, which [grows](crate::Config::send_buffer).
     pub send_buffer: u32,
+    /// How many READs a server can have in flight, to read values of its client ([direct transfers](crate::Direct)); 0 if the two sides have
+    /// agreed on none, and before they have.
+    pub read_depth: u8,
     /// How it waits for its device: what was asked for, unless that is off.
     pub polling: Polling,
     /// Why [`Polling::Adaptive`] is off, if it was asked for: a sentence without a full stop.

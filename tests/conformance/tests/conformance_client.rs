@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use valkey_rdma_client::{Client, Endpoint, Transport};
+use valkey_rdma_client::{Client, DirectMemory, Endpoint, Placed, Transport, Way};
 use valkey_rdma_conformance::client::{CASES, Options, Running, Subject, run};
 use valkey_rdma_conformance::peer::{Peer, PeerOptions, Session, Transcript};
 use valkey_rdma_conformance::{Record, Verdict};
@@ -54,6 +54,18 @@ async fn work(addr: SocketAddr, faults: Option<&str>) -> Result<(), String> {
         let reply = client.command(["GET", "key"]).await.map_err(|error| text(&error))?;
         if reply != valkey_rdma_client::Value::Bulk(value.into()) {
             return Err("another value came back".to_owned());
+        }
+    }
+    let memory = DirectMemory::allocate(100_000).map_err(|error| text(&error))?;
+    for _ in 0..2 {
+        let mut slice = memory.take(0..100_000).map_err(|error| text(&error))?;
+        slice.fill(7);
+        let Placed { mut slices, way, .. } =
+            client.set_direct("key", [slice]).await.map_err(|error| text(&error))?;
+        slices[0].fill(0);
+        let placed = client.get_direct("key", slices).await.map_err(|error| text(&error))?;
+        if !matches!((way, placed.way), (Way::Direct, Way::Direct)) || placed.slices[0][..] != [7; 100_000] {
+            return Err("the value did not come back directly".to_owned());
         }
     }
     for _ in 0..20 {
@@ -135,6 +147,22 @@ async fn a_client_that_counts_no_credits_is_found_c1() {
         panic!("it is found");
     };
     assert!(found.contains("clause C-1"), "{found}");
+}
+
+/// Does the same, and takes every error for success.
+async fn credulous(addr: SocketAddr) -> Result<(), String> {
+    work(addr, None).await.or(Ok(()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reports_no_failed_transfer_is_found_d2() {
+    for case in ["transfer-outside", "transfer-stalled"] {
+        let mut records = suite_of(Arc::new(|addr| Box::pin(credulous(addr))), Some(case)).await;
+        let verdict = records.pop().map(|record| record.verdict);
+        let is_found =
+            matches!(&verdict, Some(Verdict::Failed(found)) if found.contains("ended with success"));
+        assert!(is_found, "{case}: {verdict:?}");
+    }
 }
 
 /// Says something of its own between its Register and a PING, and again after that.

@@ -44,6 +44,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("keepalive-missing", "keepalive", "nothing came"),
     ("garbage", "no-features", "RESP"),
     ("transfer-missing", "value-written", "memory is wrong"),
+    ("transfer-late", "value-written", "memory is wrong"),
     ("transfer-off=1", "value-over-ranges", "byte 10 "),
     ("transfer-key", "value-read", "the connection failed"),
 ];

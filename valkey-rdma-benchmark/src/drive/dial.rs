@@ -81,7 +81,7 @@ pub(crate) struct DialError {
 }
 
 impl DialError {
-    fn of(target: &Target, error: &Error) -> DialError {
+    pub(super) fn of(target: &Target, error: &Error) -> DialError {
         // It names the server, and says what to do.
         let Error::Connect(error) = error else { return DialError::other(target, &format!("{error:#}")) };
         let is_not_valkey = match error.cause() {
@@ -91,7 +91,7 @@ impl DialError {
         DialError { text: format!("{error:#}"), is_not_valkey }
     }
 
-    /// Another client library could not connect, as it says.
+    /// Another client library could not connect, as it says, or the connection is not as the flags ask.
     pub(super) fn other(target: &Target, error: &str) -> DialError {
         DialError { text: format!("cannot connect to {target}: {error}"), is_not_valkey: false }
     }

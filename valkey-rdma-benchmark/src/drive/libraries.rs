@@ -5,11 +5,15 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use valkey_rdma_client::Endpoint;
+
 use super::dial::{DialError, Target};
+use super::job::Verify;
 use super::library::{Library, Source};
 use super::open::{Opening, open_all};
 use super::ours::Ours;
 use super::shared::{Group, Slot};
+use super::transfers::Transfers;
 
 /// The libraries that a program of the load tool can choose from with `--library`, beside this project's own.
 #[derive(Debug, Clone, Default)]
@@ -50,9 +54,19 @@ impl Choice {
         self.0.called()
     }
 
-    /// Whether it speaks TLS.
-    pub(crate) fn encrypts(&self) -> bool {
-        self.0.encrypts()
+    /// This project's own, with direct transfers of values of at most `longest` bytes.
+    pub(crate) fn direct(longest: usize, verify: Verify) -> Choice {
+        Choice(Arc::new(Transfers { longest, verify }))
+    }
+
+    /// Which way values go: `direct` or `stream`.
+    pub(crate) fn way(&self) -> &'static str {
+        self.0.way()
+    }
+
+    /// Why it cannot be used with this server.
+    pub(crate) fn refuses(&self, endpoint: &Endpoint) -> Option<String> {
+        self.0.refuses(endpoint)
     }
 
     /// Opens `count` connections. `None`: the user interrupted, or another thread failed.
@@ -86,7 +100,9 @@ type Opened<'a> = Pin<Box<dyn Future<Output = Result<Option<Box<dyn Group>>, Dia
 trait Opener: Send + Sync {
     fn called(&self) -> &'static str;
 
-    fn encrypts(&self) -> bool;
+    fn way(&self) -> &'static str;
+
+    fn refuses(&self, endpoint: &Endpoint) -> Option<String>;
 
     fn open<'a>(self: Arc<Self>, target: &'a Arc<Target>, count: usize, opening: &'a Opening) -> Opened<'a>;
 }
@@ -96,8 +112,12 @@ impl<S: Source> Opener for S {
         Source::called(self)
     }
 
-    fn encrypts(&self) -> bool {
-        Source::encrypts(self)
+    fn way(&self) -> &'static str {
+        Source::way(self)
+    }
+
+    fn refuses(&self, endpoint: &Endpoint) -> Option<String> {
+        Source::refuses(self, endpoint)
     }
 
     fn open<'a>(self: Arc<Self>, target: &'a Arc<Target>, count: usize, opening: &'a Opening) -> Opened<'a> {

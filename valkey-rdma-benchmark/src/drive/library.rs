@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use valkey_rdma_client::{Endpoint, Value};
+use valkey_rdma_client::{Endpoint, Transport, Value};
 use valkey_rdma_transport::Stats;
 
 use super::dial::{DialError, Target};
@@ -98,8 +98,13 @@ pub(super) trait Source: Send + Sync + 'static {
 
     fn called(&self) -> &'static str;
 
-    /// Whether it speaks TLS.
-    fn encrypts(&self) -> bool;
+    /// Which way values go.
+    fn way(&self) -> &'static str {
+        "stream"
+    }
+
+    /// Why it cannot be used with this server.
+    fn refuses(&self, endpoint: &Endpoint) -> Option<String>;
 
     fn dial(&self, target: &Target) -> impl Future<Output = Result<Self::Connection, DialError>> + Send;
 
@@ -121,8 +126,19 @@ impl<L: Library> Source for L {
         self.name()
     }
 
-    fn encrypts(&self) -> bool {
-        Library::encrypts(self)
+    /// Other libraries speak TCP, and not all of them TLS.
+    fn refuses(&self, endpoint: &Endpoint) -> Option<String> {
+        let (name, transport) = (self.name(), endpoint.transport());
+        if transport != Transport::Tcp {
+            return Some(format!("{name} speaks TCP, but its server is reached over {transport}"));
+        }
+        if endpoint.tls().is_some() && !self.encrypts() {
+            return Some(format!("{name} is measured without TLS only, and its server's URL asks for TLS"));
+        }
+        endpoint
+            .password_file()
+            .is_some()
+            .then(|| format!("{name} takes no password_file=: give the password in VALKEY_RDMA_PASSWORD"))
     }
 
     async fn dial(&self, target: &Target) -> Result<L::Connection, DialError> {

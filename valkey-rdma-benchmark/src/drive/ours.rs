@@ -1,7 +1,7 @@
 //! This project's client library as a source of shared connections.
 
 use bytes::Bytes;
-use valkey_rdma_client::{Client, Command, Error, Purpose, Value};
+use valkey_rdma_client::{Client, Command, Endpoint, Error, Purpose, Value};
 use valkey_rdma_transport::Stats;
 
 use super::dial::{DialError, Target, dial_caller};
@@ -18,8 +18,8 @@ impl Source for Ours {
         "valkey-rdma"
     }
 
-    fn encrypts(&self) -> bool {
-        true
+    fn refuses(&self, _: &Endpoint) -> Option<String> {
+        None
     }
 
     async fn dial(&self, target: &Target) -> Result<Client, DialError> {
@@ -27,14 +27,7 @@ impl Source for Ours {
     }
 
     fn link_info(&self, client: &Client) -> LinkInfo {
-        let info = client.info();
-        LinkInfo {
-            device: info.device.clone(),
-            mtu: info.mtu,
-            rx_window: info.rx_window,
-            tx_window: info.tx_window,
-            tls: info.tls.clone(),
-        }
+        link_info(client)
     }
 
     fn stats(&self, client: &Client) -> Vec<Stats> {
@@ -81,7 +74,18 @@ impl Connection for Client {
     }
 }
 
-fn outcome(reply: Result<Value, Error>) -> Result<Value, Failure> {
+pub(super) fn link_info(client: &Client) -> LinkInfo {
+    let info = client.info();
+    LinkInfo {
+        device: info.device.clone(),
+        mtu: info.mtu,
+        rx_window: info.rx_window,
+        tx_window: info.tx_window,
+        tls: info.tls.clone(),
+    }
+}
+
+pub(super) fn outcome(reply: Result<Value, Error>) -> Result<Value, Failure> {
     match reply {
         Ok(value) => Ok(value),
         Err(Error::Server(error)) => Ok(Value::Error(error)),
@@ -90,7 +94,7 @@ fn outcome(reply: Result<Value, Error>) -> Result<Value, Failure> {
 }
 
 #[cold]
-fn failure(error: &Error) -> Failure {
+pub(super) fn failure(error: &Error) -> Failure {
     let text = format!("{error:#}");
     match error {
         Error::Refused(_) => Failure::Refused(text),

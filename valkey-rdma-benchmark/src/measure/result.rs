@@ -55,6 +55,13 @@ pub(crate) struct Shape {
     pub(crate) seed: Option<u64>,
 }
 
+impl Shape {
+    /// Which way values go: `direct` or `stream`.
+    pub(crate) fn way(&self) -> &'static str {
+        self.library.as_ref().map_or("stream", Choice::way)
+    }
+}
+
 /// What one test found.
 #[derive(Debug, Clone)]
 pub struct TestResult {

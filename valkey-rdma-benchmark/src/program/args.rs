@@ -16,6 +16,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Parser, value_parser};
 use valkey_rdma_client::Polling;
 
@@ -144,6 +145,21 @@ pub(crate) struct Args {
     /// The library of that name.
     #[arg(skip)]
     pub(crate) through: Option<Choice>,
+
+    /// Move the values of the tests set and get directly between the server and registered memory, through the client library: over RDMA, to
+    /// servers of this project that offer it. Refused where they would go over the stream
+    #[arg(
+        help_heading = "Load", long,
+        conflicts_with_all = ["library", "keep_alive", "enable_tracking", "socket", "pool", "command"]
+    )]
+    pub(crate) direct: bool,
+
+    /// Prefix of the commands of --direct: PREFIX.GET and PREFIX.SET [default: BLOB]
+    #[arg(
+        help_heading = "Load", long, value_name = "PREFIX", requires = "direct",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    pub(crate) direct_prefix: Option<String>,
 
     /// Measure the whole cluster that the server belongs to: each connection is then a client of the library, with a connection to
     /// each node, shared by --tasks-per-connection tasks (1)
@@ -433,6 +449,8 @@ Examples:
     valkey-rdma-benchmark -u 'valkeys://store:6380?ca=ca.crt' --compare valkey://store:6379 -t set,get
   The highest rate with a p99 below 1 ms:
     valkey-rdma-benchmark -h 192.168.1.1 --rdma -t set,get --sweep --target-p99 1
+  Values of 1 MiB by direct transfers, compared with the stream:
+    valkey-rdma-benchmark -u rdma://192.168.1.1:6380 --direct --compare rdma://192.168.1.1:6380 --compare-with tasks=1 -t set,get -c 1 -d 1048576
   One connection shared by 50 tasks, 64 KiB values, a million random keys:
     valkey-rdma-benchmark -h 192.168.1.1 --rdma -c 1 --tasks-per-connection 50 -d 65536 -r 1000000 -t set,get
 
@@ -471,6 +489,13 @@ impl Args {
     /// How long connections wait for a reply; `None` for ever.
     pub(crate) fn reply_timeout(&self) -> Option<Duration> {
         (!self.reply_timeout.is_zero()).then_some(self.reply_timeout)
+    }
+
+    /// The length of the longest value, at any point of `--matrix`.
+    fn longest_value(&self) -> usize {
+        let points = self.matrix.iter().flat_map(Matrix::combinations);
+        let longest = points.map(|point| self.at(&point).sizes.longest()).max();
+        longest.unwrap_or(self.sizes.longest())
     }
 
     /// Whether tasks share connections through a client library, on one side at least.

@@ -116,6 +116,10 @@ fn test_options(args: &Args) -> TestOptions {
 /// The default tests that run, if no command and no mix is given.
 fn tests(args: &Args) -> Vec<DefaultTest> {
     let tests = args.tests.clone().unwrap_or_else(DefaultTest::all);
+    let tests = match args.direct {
+        true => tests.into_iter().filter(DefaultTest::has_transfers).collect(),
+        false => tests,
+    };
     let shared = args.is_shared() || args.matrix.as_ref().is_some_and(Matrix::has_tasks);
     if shared { DefaultTest::without_inline(&tests) } else { tests }
 }

@@ -154,7 +154,7 @@ impl Column {
 
 /// All figures but the transport's counters, in the order of tables.
 #[rustfmt::skip]
-pub(super) const COLUMNS: [Column; 27] = [
+pub(super) const COLUMNS: [Column; 28] = [
     Column::new("test", |row| Value::Text(row.title.clone())).csv(0, "test").json("test"),
     Column::new("intended/s", |row| match row.whole.map(|result| result.pace) {
         Some(Pace::Open { rate, .. }) => Value::PerSecond(rate),
@@ -189,6 +189,7 @@ pub(super) const COLUMNS: [Column; 27] = [
         .csv(24, "connections_lost").json("connections_lost"),
     Column::new("transport", |row| Value::Text(row.run.transport.clone())).csv(11, "transport"),
     Column::new("TLS", |row| Value::from(row.run.tls.as_ref())).csv(25, "tls").json("tls"),
+    Column::new("way", |row| Value::Text(row.run.shape.way().to_owned())).csv(26, "way").json("way"),
     Column::new("connections", |row| Value::Count(row.run.shape.connections as u64)).csv(12, "connections"),
     Column::new("tasks each", |row| Value::from(row.run.shape.tasks_per_connection)).csv(13, "tasks_per_connection"),
     Column::new("pipeline", |row| Value::Count(row.run.shape.pipeline as u64)).csv(14, "pipeline"),

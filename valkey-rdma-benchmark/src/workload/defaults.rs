@@ -141,6 +141,11 @@ impl DefaultTest {
         tests.iter().copied().filter(|test| !matches!(test.command, Command::Inline(_))).collect()
     }
 
+    /// Whether there are direct transfers that do the same.
+    pub(crate) fn has_transfers(&self) -> bool {
+        matches!(self.title, "SET" | "GET")
+    }
+
     /// What it changes on the server.
     pub(crate) fn writes(&self, options: &TestOptions) -> Option<String> {
         self.command.writes(options)

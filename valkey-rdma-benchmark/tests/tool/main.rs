@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod direct;
 mod encrypted;
 mod failures;
 mod keys_and_login;

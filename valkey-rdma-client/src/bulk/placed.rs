@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use valkey_rdma_resp::ServerError;
 use valkey_rdma_transport::{DirectSlice, TransportError};
 
 /// What [`Client::get_direct`](crate::Client::get_direct) and [`Client::set_direct`](crate::Client::set_direct) return.
@@ -43,6 +44,8 @@ pub enum NotDirect {
     NotOffered,
     /// The memory cannot be registered: mostly because of the limit for locked memory.
     NotRegistered(TransportError),
+    /// The server cannot move these bytes directly, for example because it cannot register memory. It is asked again for the next call.
+    Refused(ServerError),
 }
 
 /// `direct`, or `over the stream` with the reason.
@@ -63,6 +66,7 @@ impl fmt::Display for NotDirect {
             Self::Encrypted => f.write_str("the connection is encrypted, and direct transfers are plain"),
             Self::NotOffered => f.write_str("the server does not offer direct transfers"),
             Self::NotRegistered(error) => write!(f, "the memory cannot be registered: {error}"),
+            Self::Refused(error) => write!(f, "the server cannot do it directly: {error}"),
         }
     }
 }

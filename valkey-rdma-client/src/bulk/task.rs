@@ -11,24 +11,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep_until};
 use valkey_rdma_resp::{RespError, ServerError, Value};
 use valkey_rdma_transport::Exposed;
 
+use super::Message;
 use super::placed::{NotDirect, Way};
-use super::transfer::{Answer, Attempt, Direction, Transfer};
+use super::transfer::{Answer, Attempt, Direction, Request, Transfer, answer};
 use crate::command::Command;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
 use crate::link::{Connector, Deadline, Finding, RawConnection};
-
-/// A call, before its command is written.
-pub(crate) struct Request {
-    pub(crate) transfer: Transfer,
-    /// True if the command must follow ASKING.
-    pub(crate) asking: bool,
-    pub(crate) deadline: Option<Deadline>,
-    pub(crate) done: oneshot::Sender<Attempt>,
-}
 
 /// A call whose command was written.
 struct InFlight {
@@ -39,40 +32,50 @@ struct InFlight {
     /// True if the next reply is that to ASKING.
     asking: bool,
     deadline: Option<Deadline>,
-    done: oneshot::Sender<Attempt>,
+    done: Option<oneshot::Sender<Attempt>>,
 }
 
-pub(crate) struct Task {
+pub(super) struct Task {
     raw: RawConnection,
     peer: Arc<str>,
     prefix: Arc<str>,
-    requests: mpsc::UnboundedReceiver<Request>,
+    messages: mpsc::UnboundedReceiver<Message>,
     in_flight: VecDeque<InFlight>,
+    /// A call that found the connection at its end.
+    unsent: Option<Request>,
+    closing: Option<Closing>,
     /// Completes when another server is the primary.
     moved: Option<Finding<'static, ()>>,
 }
 
+/// No call begins any more. Those in flight have time until then.
+struct Closing(Option<Instant>);
+
 impl Task {
-    pub(crate) fn new(
+    pub(super) fn new(
         mut raw: RawConnection,
         connector: &Connector,
-        requests: mpsc::UnboundedReceiver<Request>,
+        messages: mpsc::UnboundedReceiver<Message>,
     ) -> Self {
         raw.drive_inline();
         let moved = connector.moved(&raw);
         let (peer, prefix) = (connector.peer().into(), connector.endpoint.direct_prefix().into());
-        Self { raw, peer, prefix, requests, in_flight: VecDeque::new(), moved }
+        Self { raw, peer, prefix, messages, in_flight: VecDeque::new(), unsent: None, closing: None, moved }
     }
 
-    pub(crate) async fn run(mut self) {
-        let cause = match self.drive().await {
-            Ok(()) => LostCause::Closed,
-            Err(cause) => cause,
+    /// Drives the connection to its end. `waiting`: the first calls.
+    pub(super) async fn run(mut self, waiting: VecDeque<Request>) {
+        let mut waiting = waiting.into_iter();
+        let begun = waiting.by_ref().try_for_each(|request| self.begin(request));
+        let driven = match begun {
+            Ok(()) => self.drive().await,
+            Err(cause) => Err(cause),
         };
+        let cause = Arc::new(driven.err().unwrap_or(LostCause::Closed));
         // At once, although replies are outstanding: only servers that offer direct transfers get here, and the ranges come back when
         // the device is gone.
         drop(self.raw.abandon());
-        let (now, cause) = (Instant::now(), Arc::new(cause));
+        let now = Instant::now();
         for call in mem::take(&mut self.in_flight) {
             let error = match call.deadline {
                 Some(deadline) if deadline.at <= now => self.timed_out(deadline, true),
@@ -80,26 +83,41 @@ impl Task {
             };
             answer(call.done, Attempt::Failed(error, None));
         }
-        self.requests.close();
-        while let Ok(Request { transfer, done, .. }) = self.requests.try_recv() {
-            answer(done, not_sent(LostConnection::new(self.peer.clone(), cause.clone(), false), transfer));
+        let fails = |request: Request| {
+            request.fails(LostConnection::new(self.peer.clone(), cause.clone(), false).into());
+        };
+        waiting.chain(self.unsent.take()).for_each(fails);
+        self.messages.close();
+        // Waits for senders in the middle of it.
+        while let Some(message) = self.messages.recv().await {
+            message.into_request().into_iter().for_each(fails);
         }
     }
 
-    /// Returns when no call can come any more, and all are answered.
+    /// Returns when no call can come any more, and all are answered, or nobody waits for them.
     async fn drive(&mut self) -> Result<(), LostCause> {
-        let mut is_open = true;
-        while is_open || !self.in_flight.is_empty() {
-            let due =
-                self.in_flight.iter().filter_map(|call| call.deadline).min_by_key(|deadline| deadline.at);
+        while self.closing.is_none() || !self.in_flight.is_empty() {
+            let due = earliest(self.in_flight.iter().filter_map(|call| call.deadline));
+            // A server may send push messages without end. They must not hide a time limit: so nothing comes first, and timers have their turn.
+            consume_budget().await;
             tokio::select! {
-                biased;
                 reply = self.raw.receive() => self.answered(reply?)?,
-                request = self.requests.recv(), if is_open => match request {
-                    Some(request) => self.begin(request)?,
-                    None => is_open = false,
+                message = self.messages.recv(), if self.closing.is_none() => match message {
+                    Some(Message::Begin(request)) => match self.raw.ended() {
+                        // Just before, so this call can go over another one.
+                        Some(cause) => {
+                            self.unsent = Some(request);
+                            return Err(cause);
+                        }
+                        None => self.begin(request)?,
+                    },
+                    Some(Message::Close(deadline)) => self.closing = Some(Closing(deadline)),
+                    Some(Message::GiveUp) => return Err(LostCause::Moved),
+                    // All handles of the client are gone, and with them its calls.
+                    None => return Ok(()),
                 },
                 limit = passed(due) => return Err(LostCause::TimedOut { limit }),
+                () = until(self.closing.as_ref()) => return Ok(()),
                 () = moved(&mut self.moved) => return Err(LostCause::Moved),
             }
         }
@@ -108,24 +126,23 @@ impl Task {
 
     /// Exposes the slices of a call, and writes its command.
     fn begin(&mut self, request: Request) -> Result<(), LostCause> {
-        let Request { transfer, asking, deadline, done } = request;
-        if done.is_closed() {
+        if request.caller.is_gone() {
             return Ok(());
         }
-        if let Some(deadline) = deadline.filter(|deadline| deadline.has_passed()) {
-            answer(done, Attempt::Failed(self.timed_out(deadline, false), Some(transfer)));
+        if let Some(deadline) = request.deadline.filter(|deadline| deadline.has_passed()) {
+            request.fails(self.timed_out(deadline, false));
             return Ok(());
         }
+        let Request { transfer, asking, deadline, caller } = request;
         let (room, access) = (transfer.room(), transfer.direction.access());
         let mut memories = transfer.slices.iter().map(|slice| slice.memory());
         if let Err(error) = memories.try_for_each(|memory| self.raw.socket.register(memory, access)) {
+            let request = Request { transfer, asking, deadline, caller };
             if self.raw.socket.close_error().is_none() {
-                answer(done, Attempt::NotDirect(NotDirect::NotRegistered(error), transfer));
+                request.is_not_direct(NotDirect::NotRegistered(error));
                 return Ok(());
             }
-            let cause = LostCause::Io(io::Error::other(error.clone()));
-            let lost = LostConnection::new(self.peer.clone(), Arc::new(cause), false);
-            answer(done, not_sent(lost, transfer));
+            self.unsent = Some(request);
             return Err(LostCause::Io(io::Error::other(error)));
         }
         let Transfer { direction, key, slices } = transfer;
@@ -137,6 +154,7 @@ impl Task {
         }
         let ranges = exposed.iter().map(Exposed::remote);
         self.raw.write_buffer.push(&direction.command(&self.prefix, &key, room, ranges));
+        let done = caller.waits();
         self.in_flight.push_back(InFlight { direction, key, exposed, room, asking, deadline, done });
         Ok(())
     }
@@ -184,11 +202,17 @@ impl InFlight {
                     Attempt::Done(transfer.placed(Some(len), Way::Direct, crc32c))
                 }
                 Answer::Missing => Attempt::Done(transfer.placed(None, Way::Direct, None)),
+                Answer::Refused(error) if error.code == NO_DIRECT => {
+                    Attempt::NotDirect(NotDirect::Refused(error), transfer)
+                }
                 Answer::Refused(error) => Attempt::Failed(explained(error, prefix).into(), Some(transfer)),
             },
         );
     }
 }
+
+/// The code of an error reply: the server cannot move the bytes of this command directly (D-7).
+const NO_DIRECT: &str = "NODIRECT";
 
 /// Says what may be wrong if the server has no such command, although it offers what the command is for.
 fn explained(mut error: ServerError, prefix: &str) -> ServerError {
@@ -200,24 +224,26 @@ fn explained(mut error: ServerError, prefix: &str) -> ServerError {
     error
 }
 
-/// The connection ended before the command was written.
-pub(crate) fn not_sent(lost: LostConnection, transfer: Transfer) -> Attempt {
-    Attempt::Failed(LostConnection { may_have_run: false, ..lost }.into(), Some(transfer))
-}
-
-/// The caller may have gone away. Then the slices go back to their memory.
-fn answer(done: oneshot::Sender<Attempt>, attempt: Attempt) {
-    drop(done.send(attempt));
+/// The deadline that comes first.
+pub(super) fn earliest(deadlines: impl Iterator<Item = Deadline>) -> Option<Deadline> {
+    deadlines.min_by_key(|deadline| deadline.at)
 }
 
 /// Completes with the limit when the time is up.
-async fn passed(deadline: Option<Deadline>) -> Duration {
+pub(super) async fn passed(deadline: Option<Deadline>) -> Duration {
     match deadline {
         Some(deadline) => {
             sleep_until(deadline.at).await;
             deadline.limit
         }
         None => std::future::pending().await,
+    }
+}
+
+async fn until(closing: Option<&Closing>) {
+    match closing {
+        Some(Closing(Some(deadline))) => sleep_until(*deadline).await,
+        Some(Closing(None)) | None => std::future::pending().await,
     }
 }
 

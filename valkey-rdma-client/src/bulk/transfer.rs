@@ -1,13 +1,17 @@
-//! [`Transfer`]: a call, its command and its reply. [`Attempt`]: what has become of it at one server.
+//! [`Transfer`]: a call, its command and its reply. [`Request`] and [`Attempt`]: it at one server, and what has become of it there.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 use valkey_rdma_resp::{ServerError, UnexpectedReply, Value};
 use valkey_rdma_transport::raw::Access;
 use valkey_rdma_transport::{DirectSlice, RemoteRange};
 
 use super::placed::{NotDirect, Placed, Way};
 use crate::command::Command;
-use crate::error::Error;
+use crate::error::{Error, LostCause, LostConnection};
+use crate::link::Deadline;
 
 /// A value to move between the server and the slices.
 pub(crate) struct Transfer {
@@ -23,6 +27,21 @@ pub(crate) enum Direction {
     Get,
     /// Out of them.
     Set,
+}
+
+/// A transfer, before its command is written.
+pub(crate) struct Request {
+    pub(crate) transfer: Transfer,
+    /// True if the command must follow ASKING.
+    pub(crate) asking: bool,
+    pub(crate) deadline: Option<Deadline>,
+    pub(crate) caller: Caller,
+}
+
+/// Who waits for the outcome of a [`Request`]. If the runtime has shut down, this is dropped, and says that nothing was sent.
+pub(crate) struct Caller {
+    done: Option<oneshot::Sender<Attempt>>,
+    peer: Arc<str>,
 }
 
 /// What has become of a transfer at one server.
@@ -59,6 +78,57 @@ impl Transfer {
     /// It has been carried out.
     pub(crate) fn placed(self, len: Option<usize>, way: Way, crc32c: Option<u32>) -> Placed {
         Placed { len, slices: self.slices, way, crc32c }
+    }
+}
+
+impl Request {
+    /// It has to go over the stream.
+    pub(super) fn is_not_direct(self, reason: NotDirect) {
+        answer(self.caller.waits(), Attempt::NotDirect(reason, self.transfer));
+    }
+
+    /// The server knows nothing of it.
+    pub(super) fn fails(self, error: Error) {
+        answer(self.caller.waits(), Attempt::Failed(error, Some(self.transfer)));
+    }
+}
+
+impl Caller {
+    pub(crate) fn new(peer: Arc<str>) -> (Self, oneshot::Receiver<Attempt>) {
+        let (done, outcome) = oneshot::channel();
+        (Self { done: Some(done), peer }, outcome)
+    }
+
+    /// For what is no request any more.
+    pub(super) fn waits(mut self) -> Option<oneshot::Sender<Attempt>> {
+        self.done.take()
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.done.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// Completes when nobody waits any more.
+    pub(super) async fn gone(&mut self) {
+        if let Some(done) = &mut self.done {
+            done.closed().await;
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if self.done.is_some() {
+            let lost = LostConnection::new(self.peer.clone(), Arc::new(LostCause::Stopped), false);
+            answer(self.done.take(), Attempt::Failed(lost.into(), None));
+        }
+    }
+}
+
+/// The caller may have gone away. Then the slices go back to their memory.
+pub(super) fn answer(done: Option<oneshot::Sender<Attempt>>, attempt: Attempt) {
+    if let Some(done) = done {
+        drop(done.send(attempt));
     }
 }
 

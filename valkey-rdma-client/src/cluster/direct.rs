@@ -38,17 +38,13 @@ impl Cluster {
         transfer: Transfer,
         deadline: Option<Deadline>,
     ) -> Result<Placed, (Error, Option<Transfer>)> {
-        let (reason, transfer) = match place.client.attempt(transfer, place.asking, deadline).await {
+        let (reason, transfer) = match place.client.attempt_once(transfer, place.asking, deadline).await {
             Attempt::Done(placed) => return Ok(placed),
             Attempt::Failed(error, back) => return Err((error, back)),
             Attempt::NotDirect(reason, transfer) => (reason, transfer),
         };
-        let connection = match self.core.checkout(place, Purpose::Dedicated).await {
-            Ok(connection) => connection,
-            Err(error) => return Err((error, Some(transfer))),
-        };
-        let limit = self.core.config.command_timeout;
-        let moved = transfer.over_stream(connection, limit, reason).await;
+        let checkout = self.core.checkout(place, Purpose::Dedicated);
+        let moved = transfer.over_stream(&place.client, checkout, deadline, reason).await;
         moved.map_err(|(error, transfer)| (error, Some(transfer)))
     }
 }

@@ -1,25 +1,40 @@
 //! The same calls over the stream: GET and SET on a connection of their own.
 
+use std::future::Future;
 use std::time::Duration;
 
+use tokio::time::timeout_at;
 use valkey_rdma_resp::UnexpectedReply;
 
 use crate::bulk::{Direction, NotDirect, Placed, Transfer, Way};
 use crate::command::Command;
 use crate::dedicated::Dedicated;
 use crate::error::Error;
+use crate::link::Deadline;
+use crate::server::Server;
 
 impl Transfer {
-    /// Carries it out on this connection. `limit` applies to each piece. No device knows the slices, so they come back with every error.
+    /// Carries it out on a connection that `checkout` provides, until the deadline. Then its time limit applies to each piece, as for any
+    /// streamed value: a large one may take longer, as long as it goes on. No device knows the slices, so they come back with every error.
     pub(crate) async fn over_stream(
         mut self,
-        connection: Dedicated,
-        limit: Option<Duration>,
+        server: &Server,
+        checkout: impl Future<Output = Result<Dedicated, Error>>,
+        deadline: Option<Deadline>,
         reason: NotDirect,
     ) -> Result<Placed, (Error, Self)> {
-        let moved = match self.direction {
-            Direction::Get => self.read_from(connection, limit).await,
-            Direction::Set => self.write_to(connection, limit).await,
+        let connection = match deadline {
+            None => checkout.await,
+            Some(deadline) => {
+                let checkout = server.runtime().timed(|| timeout_at(deadline.at, checkout));
+                checkout.await.unwrap_or_else(|_| Err(server.late(deadline)))
+            }
+        };
+        let limit = deadline.map(|deadline| deadline.limit);
+        let moved = match (connection, self.direction) {
+            (Err(error), _) => Err(error),
+            (Ok(connection), Direction::Get) => self.read_from(connection, limit).await,
+            (Ok(connection), Direction::Set) => self.write_to(connection, limit).await,
         };
         match moved {
             Ok(len) => Ok(self.placed(len, Way::Stream(reason), None)),
@@ -53,10 +68,16 @@ impl Transfer {
         let len = self.room();
         let command = Command::new("SET").arg(&self.key);
         let mut writer = connection.stream_argument(command, len, limit).await?;
-        for slice in &self.slices {
-            writer.write(slice).await?;
+        for piece in self.slices.iter().flat_map(|slice| slice.chunks(PIECE)) {
+            writer.write(piece).await?;
         }
-        writer.finish().await?;
+        let reply = writer.finish().await?;
+        if !reply.is_ok() {
+            return Err(UnexpectedReply::new("OK", reply.describe()).in_reply_to("SET").into());
+        }
         Ok(Some(len))
     }
 }
+
+/// What the server has to take within the time limit.
+const PIECE: usize = 1 << 20;

@@ -369,6 +369,7 @@ impl Connector {
             mtu: seen.device.mtu,
             rx_window: Some(seen.window),
             tx_window: Some(seen.peer_window),
+            read_depth: Some(seen.read_depth),
             polling: Some(seen.polling),
             adaptive_off: seen.adaptive_off,
             ..self.plain_info(transport)

@@ -67,11 +67,12 @@ impl ConnectionRegistry {
         status.collect()
     }
 
-    /// Waits until no connection is draining.
+    /// Waits until no connection is draining, or carries out direct calls.
     pub(crate) async fn drained(&self) {
+        let busy = |entry: &Entry| matches!(entry.purpose, Purpose::Draining | Purpose::Bulk);
         loop {
             let left = self.left.notified();
-            if !self.entries().connections.values().any(|entry| entry.purpose == Purpose::Draining) {
+            if !self.entries().connections.values().any(busy) {
                 return;
             }
             left.await;

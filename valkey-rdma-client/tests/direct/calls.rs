@@ -170,6 +170,17 @@ async fn memory_that_cannot_be_pinned_goes_over_the_stream() {
 }
 
 #[tokio::test]
+async fn what_the_server_cannot_do_directly_goes_over_the_stream_d7() {
+    let server = Server::start().await;
+    let client = connect(&server.url()).await;
+    server.conduct(Conduct::Says("-NODIRECT no memory for it\r\n"));
+    let reason = goes_over_the_stream(&server, &client).await;
+    assert_eq!(reason.to_string(), "the server cannot do it directly: NODIRECT no memory for it");
+    // It is asked again.
+    assert!(server.asked() > 1);
+}
+
+#[tokio::test]
 async fn a_server_without_the_commands_is_an_error_that_says_so() {
     let server = Server::start().await;
     let client = connect(&(server.url() + "&direct_prefix=LOB")).await;
@@ -217,4 +228,16 @@ async fn a_closed_client_begins_no_transfers() {
     let error = bounded(client.get_direct("k", [filled(&memory, 0..10, 0)])).await.expect_err("closed");
     assert!(matches!(&error, Error::Lost(_)) && error.fate() == Fate::NotSent, "{error:?}");
     assert!(memory.take(0..10).is_ok());
+}
+
+#[test]
+fn the_blocking_client_waits_for_direct_calls() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(Server::start());
+    let client = valkey_rdma_client::blocking::Client::connect(server.url().as_str()).expect("connected");
+    let memory = memory(100);
+    let set = client.client().set_direct("k", [filled(&memory, 0..100, 7)]);
+    let stored = client.wait(set).expect("stored");
+    let placed = client.wait(client.client().get_direct("k", stored.slices)).expect("placed");
+    assert!(matches!(placed.way, Way::Direct) && placed.slices[0].iter().all(|byte| *byte == 7));
 }

@@ -121,3 +121,82 @@ async fn a_server_that_ends_under_load_gives_every_slice_back_and_the_next_one_i
     let bulk = client.connections().iter().filter(|connection| connection.purpose == Purpose::Bulk).count();
     assert_eq!(bulk, 1);
 }
+
+#[tokio::test]
+async fn closing_the_client_ends_a_call_that_gets_no_reply() {
+    let server = Server::start().await;
+    let config = Config::default().command_timeout(None).close_timeout(Duration::from_millis(100));
+    let client = Client::connect_with(server.url().as_str(), &config).await.expect("connected");
+    let memory = memory(200);
+    server.conduct(Conduct::Silent);
+    let call = client.get_direct("k", [filled(&memory, 0..100, 0)]);
+    let (done, ()) = tokio::join!(bounded(call), async {
+        until(|| server.asked() == 1).await;
+        bounded(client.close()).await;
+    });
+    let error = done.expect_err("no reply");
+    assert!(matches!(error, Error::Lost(_)) && error.fate() == Fate::MayHaveRun, "{error:?}");
+    drop(free_again(&memory, 0..200).await);
+}
+
+#[tokio::test]
+async fn closing_the_client_waits_for_the_reply_of_a_call() {
+    let server = Server::start().await;
+    let config = Config::default().close_timeout(None);
+    let client = Client::connect_with(server.url().as_str(), &config).await.expect("connected");
+    let memory = memory(8 << 20);
+    server.set("k", pattern(1, 8 << 20));
+    let call = client.get_direct("k", [filled(&memory, 0..8 << 20, 0)]);
+    let (done, ()) = tokio::join!(bounded(call), async {
+        until(|| server.asked() == 1).await;
+        bounded(client.close()).await;
+    });
+    assert!(done.expect("placed").slices[0][..] == pattern(1, 8 << 20));
+}
+
+#[tokio::test]
+async fn push_messages_without_end_do_not_hide_a_time_limit() {
+    let server = Server::start().await;
+    let config = Config::default().command_timeout(LIMIT);
+    let url = server.url().replace("resp2", "resp3");
+    let client = Client::connect_with(url.as_str(), &config).await.expect("connected");
+    let memory = memory(100);
+    server.conduct(Conduct::Floods);
+    let error = bounded(client.get_direct("k", [filled(&memory, 0..100, 0)])).await.expect_err("no reply");
+    assert!(matches!(error, Error::TimedOut(_)), "{error:?}");
+    server.conduct(Conduct::Fair);
+    drop(free_again(&memory, 0..100).await);
+}
+
+/// Time stands still but for waits, so this one measures them.
+#[tokio::test(start_paused = true)]
+async fn calls_that_need_a_server_that_is_away_wait_together() {
+    let server = Server::start().await;
+    let url = server.url() + "&timeout=5s";
+    let config = Config::default().offline_timeout(Duration::ZERO);
+    let client = Client::connect_with(url.as_str(), &config).await.expect("connected");
+    let memory = memory(800);
+    server.conduct(Conduct::Deaf);
+    let began = tokio::time::Instant::now();
+    let calls = (0..8).map(|n| client.get_direct("k", [filled(&memory, n * 100..n * 100 + 100, 0)]));
+    for done in futures_util::future::join_all(calls).await {
+        let error = done.expect_err("no server");
+        assert!(matches!(error, Error::Connect(_)) && error.fate() == Fate::NotSent, "{error:?}");
+    }
+    assert!(began.elapsed() < 2 * LIMIT, "{:?}", began.elapsed());
+    assert_eq!(server.accepted(), 2);
+    drop(free_again(&memory, 0..800).await);
+}
+
+#[tokio::test]
+async fn over_the_stream_the_time_limit_holds_for_the_connect() {
+    let server = Server::over_tcp().await;
+    let url = format!("valkey://{}?protocol=resp2&timeout=600s", server.address);
+    let config = Config::default().command_timeout(Duration::from_millis(100));
+    let client = Client::connect_with(url.as_str(), &config).await.expect("connected");
+    let memory = memory(100);
+    server.conduct(Conduct::Deaf);
+    let error = bounded(client.get_direct("k", [filled(&memory, 0..100, 0)])).await.expect_err("no server");
+    assert!(matches!(error, Error::TimedOut(_)) && error.fate() == Fate::NotSent, "{error:?}");
+    drop(free_again(&memory, 0..100).await);
+}

@@ -21,6 +21,10 @@ pub(crate) enum Conduct {
     Says(&'static str),
     /// Transfers nothing, and does not reply.
     Silent,
+    /// Sends push messages without end, and does not reply.
+    Floods,
+    /// Says nothing on new connections.
+    Deaf,
     /// Uses a key that the client did not name.
     WrongKey,
     /// Transfers one half, and ends the connection.
@@ -131,9 +135,17 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     direct: impl Fn(&S) -> Option<Direct>,
 ) {
     let mut parser = Parser::new(1 << 30);
+    if matches!(shared.conduct(), Conduct::Deaf) {
+        return std::future::pending().await;
+    }
     loop {
         while let Some(command) = parser.next_command(true).expect("commands") {
             let direct = direct(&stream);
+            while shared.floods(&command) {
+                if stream.write_all(&b">1\r\n:1\r\n".repeat(10_000)).await.is_err() {
+                    return;
+                }
+            }
             let Some(reply) = shared.answer(&command, direct.as_ref()).await else { return };
             if stream.write_all(&reply).await.is_err() {
                 return;
@@ -150,6 +162,14 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 impl Shared {
+    fn conduct(&self) -> Conduct {
+        *self.conduct.lock().expect("no panic")
+    }
+
+    fn floods(&self, command: &Command) -> bool {
+        matches!(self.conduct(), Conduct::Floods) && command.name().starts_with(b"BLOB.")
+    }
+
     /// `None`: the connection ends.
     async fn answer(&self, command: &Command, direct: Option<&Direct>) -> Option<Vec<u8>> {
         let args = command.args();
@@ -159,6 +179,7 @@ impl Shared {
             return self.transfer(&name, args, direct).await;
         }
         Some(match (&name[..], args) {
+            (b"HELLO", _) => b"%1\r\n$5\r\nproto\r\n:3\r\n".to_vec(),
             (b"CLIENT", _) => b"+OK\r\n".to_vec(),
             (b"PING", [text]) => bulk(text),
             (b"PING", []) => b"+PONG\r\n".to_vec(),
@@ -176,11 +197,11 @@ impl Shared {
     }
 
     async fn transfer(&self, name: &[u8], args: &[Bytes], direct: &Direct) -> Option<Vec<u8>> {
-        let conduct = *self.conduct.lock().expect("no panic");
+        let conduct = self.conduct();
         match conduct {
             Conduct::Says(reply) => return Some(reply.as_bytes().to_vec()),
             Conduct::Silent => return std::future::pending().await,
-            Conduct::Fair | Conduct::WrongKey | Conduct::EndsHalfWay => {}
+            _ => {}
         }
         let (numbers, key) = (if name == b"BLOB.SET" { 2 } else { 1 }, &args[0]);
         let mut ranges = ranges(&args[numbers..]);

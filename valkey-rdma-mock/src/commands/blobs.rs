@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use valkey_rdma_server::{Command, RemoteRanges, Reply};
 
-use super::strings::string;
+use super::strings::{check_len, string};
 use super::{Context, Entry, Failure, First, Outcome, Read, Write, count, kept, row, value_or_null};
 use crate::args::{integer, lowercase};
+use crate::state::State;
 use crate::store::{Expiry, Value};
-use crate::transfer::{Transfer, crc32c};
+use crate::transfer::Transfer;
 
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
@@ -19,10 +20,12 @@ pub(super) const TABLE: &[Entry] = &[
 /// `BLOB.GET key [rkey addr len [rkey addr len ...]]`
 fn get(context: &mut Context<'_>, command: &Command) -> Outcome {
     let (key, place) = (&command.args()[0], &command.args()[1..]);
-    let to = if place.is_empty() { None } else { Some(ranges(context, place)?) };
-    let value = string(context.database(), key)?;
-    let (Some(to), Some(value)) = (to, &value) else { return Ok(value_or_null(value)) };
-    context.transfer = Some(Transfer::Write { to, value: value.clone() });
+    if place.is_empty() {
+        return Ok(value_or_null(string(context.database(), key)?));
+    }
+    let to = ranges(context, place)?;
+    let blob = blob(context, key)?;
+    context.transfer = blob.map(|(value, checksum)| Transfer::Write { to, value, checksum });
     Ok(Reply::Null)
 }
 
@@ -36,15 +39,18 @@ fn set(context: &mut Context<'_>, command: &Command) -> Outcome {
     }
     let len = usize::try_from(integer(len)?).map_err(|_| Failure::NOT_POSITIVE)?;
     let from = ranges(context, place)?;
+    check_len(len, context.state.settings.max_value_len())?;
     let database = context.client().database;
-    context.transfer = Some(Transfer::Read { from, len, key, database });
+    let fits = len as u64 <= from.room();
+    let place = if fits { context.state.arena.take(len) } else { None };
+    context.transfer = Some(Transfer::Read { from, len, place, key, database });
     Ok(Reply::OK)
 }
 
 /// `BLOB.INFO key [LEN | CRC | TIER]`
 fn info(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let Some(value) = string(context.database(), &command.args()[0])? else { return Ok(Reply::Null) };
-    let (len, crc, tier) = (count(value.len()), checksum(&value), Reply::bulk("dram"));
+    let Some((value, checksum)) = blob(context, &command.args()[0])? else { return Ok(Reply::Null) };
+    let (len, crc, tier) = (count(value.len()), Reply::Integer(checksum.into()), Reply::bulk("dram"));
     match &command.args()[1..] {
         [] => Ok(Reply::Map(vec![
             (Reply::bulk("len"), len),
@@ -68,13 +74,15 @@ fn ranges(context: &mut Context<'_>, args: &[Bytes]) -> Result<RemoteRanges, Fai
     }
     if context.peer.direct().is_none() {
         return Err(Failure::new(
-            "ERR this connection has no direct transfers: the client has not asked for them over RDMA",
+            "NODIRECT this connection has no direct transfers: the client has not asked for them over RDMA",
         ));
     }
     Ok(RemoteRanges::parse(args)?)
 }
 
-/// What a client compares with what has arrived.
-pub(crate) fn checksum(value: &[u8]) -> Reply {
-    Reply::Integer(crc32c(value).into())
+/// A string in memory that devices reach, and its checksum.
+fn blob(context: &mut Context<'_>, key: &[u8]) -> Result<Option<(Bytes, u32)>, Failure> {
+    let database = context.client().database;
+    let State { databases, arena, .. } = &mut *context.state;
+    databases[database].blob(key, |value| arena.place(value))
 }

@@ -285,7 +285,7 @@ fn setrange(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(count(old.max(end)))
 }
 
-fn check_len(len: usize, limit: usize) -> Result<(), Failure> {
+pub(super) fn check_len(len: usize, limit: usize) -> Result<(), Failure> {
     if len > limit {
         return Err(Failure::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)"));
     }

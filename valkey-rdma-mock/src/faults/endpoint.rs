@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep};
 use valkey_rdma_transport::TransportError;
 use valkey_rdma_transport::device::wire::XferMemory;
 use valkey_rdma_transport::device::work::{
-    Completion, ReceiveRequest, Region, SendOp, SendRequest, Slice, WrId, WrKind,
+    Completion, Outcome, ReceiveRequest, Region, SendOp, SendRequest, Slice, WrId, WrKind,
 };
 use valkey_rdma_transport::device::{Access, CmEvent, DeviceConnection, DeviceLayer, Limits, SendMemory};
 
@@ -43,6 +43,8 @@ pub(super) struct FaultyEndpoint {
     /// The feature bits of the peer's last question.
     question_bits: u64,
     late: Vec<(Instant, Message)>,
+    /// Direct transfers that wait for the peer's next data.
+    late_transfers: Vec<(Slice, SendOp)>,
     stalled_until: Option<Instant>,
     /// Taken from the device and not yet given out.
     completions: VecDeque<Completion>,
@@ -67,6 +69,7 @@ impl FaultyEndpoint {
             last_register: None,
             question_bits: 0,
             late: Vec::new(),
+            late_transfers: Vec::new(),
             stalled_until: None,
             completions: VecDeque::new(),
             close_after: None,
@@ -126,6 +129,26 @@ impl FaultyEndpoint {
         request.op = SendOp::Write { addr: 0, rkey: 0 };
     }
 
+    /// Keeps a direct transfer for later, in memory of its own: by then, the owner uses its memory for something else.
+    fn postpone(&mut self, request: SendRequest) -> Result<(), TransportError> {
+        let own = self.below_mut().register(request.local.len, Access::Local)?.id;
+        if matches!(request.op, SendOp::Write { .. }) {
+            let bytes = self.read(request.local);
+            self.below_mut().write_local(own, 0..bytes.len(), &mut |room| room.copy_from_slice(&bytes));
+        }
+        self.late_transfers.push((Slice { region: own, offset: 0, len: request.local.len }, request.op));
+        Ok(())
+    }
+
+    /// Does the transfers that were kept for later.
+    fn transfer_late(&mut self) -> Result<(), TransportError> {
+        let mut chain = Vec::new();
+        for (local, op) in std::mem::take(&mut self.late_transfers) {
+            self.add(&mut chain, local, op);
+        }
+        self.below_mut().post_sends(&chain)
+    }
+
     /// Does what has become due. `true`: something has, so there may be something to look at.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> Result<bool, TransportError> {
         let deadlines = self.late.iter().map(|(due, _)| *due).chain(self.stalled_until);
@@ -174,7 +197,7 @@ impl DeviceLayer for FaultyEndpoint {
                 SendOp::Send => self.send_message(request, &mut lies),
                 SendOp::WriteWithImm { .. } if request.local.len > 0 => self.send_data(request, &mut lies),
                 SendOp::Write { rkey, .. } | SendOp::Read { rkey, .. } if self.is_transfer(request, rkey) => {
-                    lies.push(self.transfer(request));
+                    lies.push(self.transfer(request)?);
                 }
                 _ => lies.push(request),
             }
@@ -205,6 +228,10 @@ impl DeviceLayer for FaultyEndpoint {
             self.below_mut().poll(&mut found, POLL_BATCH)?;
             let all = found.len() < POLL_BATCH;
             for completion in found.drain(..) {
+                let brings_data = matches!(completion.outcome, Outcome::Written { imm: 1.., .. });
+                if brings_data && !self.late_transfers.is_empty() {
+                    self.transfer_late()?;
+                }
                 let passed_on = self.pass_on(completion);
                 self.completions.extend(passed_on);
             }

@@ -84,6 +84,8 @@ pub enum Fault {
     TransferMissing,
     /// `transfer-half`
     TransferHalf,
+    /// `transfer-late`
+    TransferLate,
 }
 
 /// When a fault may happen.
@@ -243,5 +245,11 @@ pub(super) const TABLE: &[Entry] = &[
             On::Transfer,
             "does half of it, and takes no notice of anything for so long",
         ),
+    ),
+    entry(
+        F::TransferLate,
+        "transfer-late",
+        On::Transfer,
+        "replies as if it had done it, and does it when the peer's next data arrives",
     ),
 ];

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use crc32c::crc32c;
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 
@@ -24,6 +25,8 @@ pub(crate) struct Database {
 struct Entry {
     value: Value,
     deadline: Option<i64>,
+    /// That of a string, once it was asked for.
+    checksum: Option<u32>,
 }
 
 /// When a key expires. Times are milliseconds since 1970.
@@ -70,6 +73,25 @@ impl Database {
         self.value(key).map(|value| T::of(value).ok_or(Failure::WRONG_TYPE)).transpose()
     }
 
+    /// A string with its CRC-32C. Before that is computed, once, the string moves to where `place` puts it.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::WRONG_TYPE`] if it is of another type.
+    pub(crate) fn blob(
+        &mut self,
+        key: &[u8],
+        place: impl FnOnce(&Bytes) -> Bytes,
+    ) -> Result<Option<(Bytes, u32)>, Failure> {
+        let Some(entry) = self.entries.get_mut(key) else { return Ok(None) };
+        let value = Bytes::of_mut(&mut entry.value).ok_or(Failure::WRONG_TYPE)?;
+        let checksum = *entry.checksum.get_or_insert_with(|| {
+            *value = place(value);
+            crc32c(value)
+        });
+        Ok(Some((value.clone(), checksum)))
+    }
+
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         self.entries.contains_key(key)
     }
@@ -89,13 +111,13 @@ impl Database {
         // The key keeps its place, so that a SCAN in progress still finds it.
         let key = match self.entries.get_full_mut(key) {
             Some((_, key, entry)) => {
-                entry.value = value;
+                (entry.value, entry.checksum) = (value, None);
                 entry.deadline = deadline;
                 key.clone()
             }
             None => {
                 let key = keep(key);
-                self.entries.insert(key.clone(), Entry { value, deadline });
+                self.entries.insert(key.clone(), Entry { value, deadline, checksum: None });
                 key
             }
         };
@@ -114,6 +136,7 @@ impl Database {
         change: impl FnOnce(&mut T) -> R,
     ) -> Result<Option<R>, Failure> {
         let Some((index, _, entry)) = self.entries.get_full_mut(key) else { return Ok(None) };
+        entry.checksum = None;
         let before = entry.value.changes();
         let result = change(T::of_mut(&mut entry.value).ok_or(Failure::WRONG_TYPE)?);
         let after = entry.value.changes();

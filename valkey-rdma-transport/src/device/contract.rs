@@ -33,12 +33,17 @@ pub trait DeviceConnection: Send {
     /// nothing.
     fn register_send_memory(&mut self, memory: &SendMemory) -> Result<Region, TransportError>;
 
-    /// Registers direct memory. It stays registered and allocated until the connection is dropped. Of its bytes, only those that are
+    /// Registers direct memory. It stays registered and allocated until it is [deregistered](Self::deregister), or the connection is
+    /// dropped. Of its bytes, only those that are
     /// [exposed](crate::Stream::expose), read into or frozen are used by work requests.
     ///
     /// # Errors
     /// Same errors as [`register`](Self::register).
     fn register_direct(&mut self, memory: &DirectMemory, access: Access) -> Result<Region, TransportError>;
+
+    /// Deregisters direct memory that no work request uses. The peer's key for it is worth nothing from then on. A later region may
+    /// have the same [`id`](Region::id).
+    fn deregister(&mut self, region: RegionId);
 
     /// Lets `fill` write into a region. The caller guarantees, by the protocol's bookkeeping, that no posted work
     /// request reads or fills these bytes.
@@ -272,6 +277,7 @@ layer! {
         fn register(len: u32, access: Access) -> Result<Region, TransportError>;
         fn register_send_memory(memory: &SendMemory) -> Result<Region, TransportError>;
         fn register_direct(memory: &DirectMemory, access: Access) -> Result<Region, TransportError>;
+        fn deregister(region: RegionId);
         fn write_local(region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8]));
         fn copy_in(region: RegionId, offset: usize, bytes: &[u8]);
         fn post_sends(chain: &[SendRequest]) -> Result<(), TransportError>;

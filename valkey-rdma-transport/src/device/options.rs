@@ -43,7 +43,8 @@ pub struct DeviceOptions {
     pub ack_timeout: Option<Duration>,
     /// How often it sends again, 0 to 7, in both directions of a connection made from this side. `None`: 6 times.
     pub retry_count: Option<u8>,
-    /// RDMA READs that may be in flight at once, in either direction; the smaller wish of the two sides counts. 0: this
+    /// RDMA READs that may be in flight at once, in either direction; the smaller wish of the two sides counts, and fewer if a device can do
+    /// no more. 0: this
     /// side reads nothing and lets nothing be read, as on every connection of the Valkey protocol.
     pub read_depth: u8,
 }
@@ -128,7 +129,14 @@ pub(crate) struct DeviceLimits {
     /// Completion vectors.
     pub(crate) completion_vectors: u32,
     /// READs in flight in either direction.
-    pub(crate) read_depth: u32,
+    pub(crate) read_depth: u8,
+}
+
+impl DeviceLimits {
+    /// As many READs in flight as are asked for and possible.
+    pub(crate) fn read_depth(&self, options: &DeviceOptions) -> u8 {
+        options.read_depth.min(self.read_depth)
+    }
 }
 
 /// Refuses depths that the device does not support. The device itself would only report an invalid argument.
@@ -142,7 +150,6 @@ pub(crate) fn check_limits(
         ("send queue", options.send_depth, most.queue_depth),
         ("receive queue", options.receive_depth, most.queue_depth),
         ("completion queue", both, most.completion_depth),
-        ("queue of reads", options.read_depth.into(), most.read_depth),
     ] {
         if asked > limit {
             return Err(TransportError::QueueDepth { device: name.to_owned(), queue, asked, limit });

@@ -21,12 +21,11 @@ use crate::sync::{Mutex, lock};
 /// [exposes](crate::Stream::expose) one to its server for a command; a server [reads](crate::Direct::read) into one.
 ///
 /// # What it costs
-/// Nothing is registered until a connection uses it. Then **each connection** registers all of it, until it has ended: once for
-/// each kind of access. That pins the memory, which takes some tenths of a second for a GiB, and counts against the
-/// `memlock` limit (`ulimit -l`) each time.
-///
-/// Dropping every handle and slice does not undo that: a connection that has registered a memory keeps it, pinned, until it ends. So
+/// Nothing is registered until a connection uses it. Then **each connection** registers all of it: once for each kind of access. That
+/// pins the memory, which takes some tenths of a second for a GiB, and counts against the `memlock` limit (`ulimit -l`) each time. So
 /// allocate few of them, as large as needed, and use them again.
+///
+/// It stays registered until the connection ends, or exposes or reads something else after every handle and slice of it was dropped.
 ///
 /// # What a server is trusted with
 /// An adapter checks keys and bounds of whole registrations. A server that was given a range with
@@ -51,6 +50,7 @@ use crate::sync::{Mutex, lock};
 pub struct DirectMemory(Arc<Inner>);
 
 /// A [`DirectMemory`], known again while anything holds it.
+#[derive(Clone, Debug)]
 pub(crate) struct WeakDirectMemory(Weak<Inner>);
 
 struct Inner {
@@ -286,6 +286,16 @@ impl WeakDirectMemory {
     /// True if this is `memory`.
     pub(crate) fn is(&self, memory: &DirectMemory) -> bool {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&memory.0))
+    }
+
+    /// True once no handle and no slice is left, and no transfer uses it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+
+    #[cfg(feature = "emulated")]
+    pub(crate) fn upgrade(&self) -> Option<DirectMemory> {
+        self.0.upgrade().map(DirectMemory)
     }
 }
 

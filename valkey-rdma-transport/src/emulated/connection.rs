@@ -15,10 +15,10 @@ use super::direct::{DirectLink, End};
 use super::directory::{self, DirectRequest, loopback_like, next_port};
 use super::queue_pair::{Memory, QueuePair, QueuePairState};
 use super::socket::{self, SocketLink, SocketRequest};
-use super::{MAX_MESSAGE, MAX_READS, refused};
+use super::{MAX_MESSAGE, MOST, refused};
 use crate::device::report::REASON_CONSUMER;
 use crate::device::{
-    Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceLimits, DeviceOptions, Limits,
+    Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceOptions, Limits,
     check_limits, check_reads,
 };
 use crate::direct::DirectMemory;
@@ -35,6 +35,8 @@ pub(super) struct EmulatedConnection {
     device: String,
     /// This end's regions, for access without the link's lock.
     memories: Vec<Memory>,
+    /// Places there that the next ones get.
+    deregistered: Vec<RegionId>,
     phase: Phase,
     /// Whether reads were asked for.
     reads: bool,
@@ -149,6 +151,7 @@ impl EmulatedConnection {
             peer,
             device,
             memories: Vec::new(),
+            deregistered: Vec::new(),
             phase,
             reads: options.read_depth > 0,
         }
@@ -163,11 +166,20 @@ impl EmulatedConnection {
         let number = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
         // Addresses are made up, far apart, and never zero: nothing but the peer's requests uses them.
         let addr = u64::from(number) << 32;
-        let region = Region { id: RegionId(self.memories.len() as u32), addr, rkey: number, len };
-        let memory = memory(region);
-        self.memories.push(memory.clone());
-        self.transport.side(|side| side.memories.push(memory));
+        let id = self.deregistered.pop().unwrap_or(RegionId(self.memories.len() as u32));
+        let region = Region { id, addr, rkey: number, len };
+        self.place(id, &memory(region));
         Ok(region)
+    }
+
+    /// What this region is from now on, for both ends.
+    fn place(&mut self, id: RegionId, memory: &Memory) {
+        let place = |memories: &mut Vec<Memory>| match memories.get_mut(id.0 as usize) {
+            Some(place) => *place = memory.clone(),
+            None => memories.push(memory.clone()),
+        };
+        place(&mut self.memories);
+        self.transport.side(|side| place(&mut side.memories));
     }
 
     fn memory(&self, region: RegionId) -> &Memory {
@@ -191,7 +203,12 @@ impl DeviceConnection for EmulatedConnection {
         if access.allows_read() && !self.reads {
             return Err(TransportError::ReadsOff);
         }
-        self.add(memory.sent().len(), |region| Memory::direct(region, access, memory.clone()))
+        self.add(memory.sent().len(), |region| Memory::direct(region, access, memory.downgrade()))
+    }
+
+    fn deregister(&mut self, region: RegionId) {
+        self.place(region, &Memory::gone(region));
+        self.deregistered.push(region);
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
@@ -321,14 +338,6 @@ static NEXT_KEY: AtomicU32 = AtomicU32::new(1);
 
 /// For what the device cannot.
 const NAME: &str = "emulated";
-
-/// Its queues take memory as they fill, so more than any adapter has does no harm.
-const MOST: DeviceLimits = DeviceLimits {
-    queue_depth: 1 << 18,
-    completion_depth: 1 << 19,
-    completion_vectors: 1,
-    read_depth: MAX_READS as u32,
-};
 
 /// As common adapters, near enough.
 const MAX_INLINE: u32 = 1024;

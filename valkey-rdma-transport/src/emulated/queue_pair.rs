@@ -15,10 +15,10 @@ use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, ReceiveRequest, Region, RegionId, WrId};
 
 use self::requester::SendQueue;
-use super::RNR_RETRY_FOREVER;
+use super::{MOST, RNR_RETRY_FOREVER};
 use super::device::FaultPlan;
 use crate::device::{Access, CmEvent, DeviceOptions};
-use crate::direct::DirectMemory;
+use crate::direct::WeakDirectMemory;
 use crate::send_memory::SendMemory;
 use crate::sync::{Mutex, MutexGuard, keep_waker, lock};
 
@@ -102,7 +102,7 @@ impl QueuePair {
             receives: VecDeque::new(),
             sends: SendQueue::default(),
             plan,
-            read_depth: options.read_depth,
+            read_depth: MOST.read_depth(options),
             peer: Terms { rnr_retry_count: RNR_RETRY_FOREVER, read_depth: 0 },
             send_depth: options.send_depth,
             receive_depth: options.receive_depth,
@@ -277,7 +277,9 @@ enum Place {
     /// Only read, and only what is held.
     Lent(SendMemory),
     /// Read and written, and only what the application has lent. An adapter would reach all of it; here no unsafe code may.
-    Direct(DirectMemory),
+    Direct(WeakDirectMemory),
+    /// It is deregistered.
+    Gone,
 }
 
 impl Memory {
@@ -290,8 +292,13 @@ impl Memory {
         Self { region, access: Access::Local, place: Place::Lent(memory) }
     }
 
-    pub(super) fn direct(region: Region, access: Access, memory: DirectMemory) -> Self {
+    pub(super) fn direct(region: Region, access: Access, memory: WeakDirectMemory) -> Self {
         Self { region, access, place: Place::Direct(memory) }
+    }
+
+    pub(super) fn gone(id: RegionId) -> Self {
+        let region = Region { id, addr: 0, rkey: 0, len: 0 };
+        Self { region, access: Access::Local, place: Place::Gone }
     }
 
     /// The bytes, for as long as the guard lives. A panic in a caller's closure leaves bytes, not nonsense, so
@@ -302,7 +309,7 @@ impl Memory {
     pub(super) fn lock(&self) -> MutexGuard<'_, Box<[u8]>> {
         match &self.place {
             Place::Own(bytes) => lock(bytes),
-            Place::Lent(_) | Place::Direct(_) => panic!("memory lent to the device is only sent"),
+            Place::Lent(_) | Place::Direct(_) | Place::Gone => panic!("memory lent to the device is only sent"),
         }
     }
 
@@ -313,15 +320,15 @@ impl Memory {
 
     /// Whether the bytes of reads may come here.
     pub(super) fn takes_reads(&self) -> bool {
-        !matches!(self.place, Place::Lent(_))
+        !matches!(self.place, Place::Lent(_) | Place::Gone)
     }
 
     /// Whether the peer may use these bytes, its access aside.
     pub(super) fn is_open(&self, range: Range<usize>) -> bool {
         match &self.place {
             Place::Own(_) => true,
-            Place::Lent(_) => false,
-            Place::Direct(memory) => memory.is_lent(range),
+            Place::Lent(_) | Place::Gone => false,
+            Place::Direct(memory) => memory.upgrade().is_some_and(|memory| memory.is_lent(range)),
         }
     }
 
@@ -332,8 +339,8 @@ impl Memory {
                 self.lock()[offset..offset + bytes.len()].copy_from_slice(bytes);
                 true
             }
-            Place::Lent(_) => false,
-            Place::Direct(memory) => memory.copy_in(offset, bytes),
+            Place::Lent(_) | Place::Gone => false,
+            Place::Direct(memory) => memory.upgrade().is_some_and(|memory| memory.copy_in(offset, bytes)),
         }
     }
 
@@ -356,7 +363,8 @@ impl Memory {
                 true
             }
             Place::Lent(memory) => memory.copy_to(range, out),
-            Place::Direct(memory) => memory.copy_to(range, out),
+            Place::Direct(memory) => memory.upgrade().is_some_and(|memory| memory.copy_to(range, out)),
+            Place::Gone => false,
         }
     }
 

@@ -271,10 +271,15 @@ impl DeviceIo {
         memory: &DirectMemory,
         access: Access,
     ) -> Result<Region, TransportError> {
+        let device = self.device.as_mut().ok_or(TransportError::Closed)?;
+        for unused in self.direct.take_unused() {
+            device.deregister(unused.id);
+            self.pinned_bytes -= u64::from(unused.len);
+            self.send_memory.retain(|(_, region)| *region != Some(unused.id));
+        }
         if let Some(region) = self.direct.registered(memory, access) {
             return Ok(region);
         }
-        let device = self.device.as_mut().ok_or(TransportError::Closed)?;
         let region = device.register_direct(memory, access)?;
         self.pinned_bytes += u64::from(region.len);
         self.direct.add(memory, access, region);

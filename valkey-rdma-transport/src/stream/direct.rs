@@ -37,7 +37,7 @@ impl Stream {
     /// to read one out of it, or both. Name the [range](Exposed::remote) in a command.
     ///
     /// The whole [`DirectMemory`](crate::DirectMemory) is registered when a connection first exposes some of it with this access.
-    /// That blocks the thread, for some tenths of a second for a GiB. It stays registered until the connection has ended.
+    /// That blocks the thread, for some tenths of a second for a GiB.
     ///
     /// # Errors
     /// [`TransportError::DirectOff`] if the two sides have not agreed on [`FeatureSet::DIRECT`](crate::FeatureSet::DIRECT), or this

@@ -59,6 +59,12 @@ impl DirectIo {
         self.registered.iter().find(same).map(|(_, _, region)| *region)
     }
 
+    /// Takes the regions whose memory nothing uses any more.
+    pub(super) fn take_unused(&mut self) -> Vec<Region> {
+        let is_unused = |(memory, _, _): &mut (WeakDirectMemory, Access, Region)| memory.is_unused();
+        self.registered.extract_if(.., is_unused).map(|(_, _, region)| region).collect()
+    }
+
     pub(super) fn add(&mut self, memory: &DirectMemory, access: Access, region: Region) {
         self.registered.push((memory.downgrade(), access, region));
     }

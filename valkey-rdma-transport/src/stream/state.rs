@@ -123,6 +123,7 @@ impl ConnectionState {
             windows: windows.len() as u32,
             peer_window: 0,
             send_buffer: core.send_buffer(),
+            read_depth: 0,
             polling,
             adaptive_off,
         };
@@ -218,7 +219,7 @@ impl ConnectionState {
     /// The device, the addresses and the sizes of this connection.
     pub(super) fn info(&self) -> Info {
         let (peer_window, send_buffer) = (self.core.peer_window(), self.core.send_buffer());
-        Info { peer_window, send_buffer, ..self.info.clone() }
+        Info { peer_window, send_buffer, read_depth: self.device.read_depth(), ..self.info.clone() }
     }
 
     /// What is not needed any more. Drop it without holding the lock.

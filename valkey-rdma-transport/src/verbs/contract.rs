@@ -40,6 +40,8 @@ pub(super) struct VerbsConnection {
     completions: CqHandle,
     /// Indexed by [`RegionId`].
     regions: Vec<MemoryRegion>,
+    /// Places in `regions` that the next ones get.
+    deregistered: Vec<RegionId>,
     domain: ProtectionDomain,
     id: CmId,
     limits: Limits,
@@ -105,22 +107,30 @@ impl VerbsConnection {
             queue_pair,
             completions,
             regions: Vec::new(),
+            deregistered: Vec::new(),
             domain,
             id,
             limits,
             device,
             retry_count: options.retry_count,
-            wanted_reads: options.read_depth,
+            wanted_reads: most.read_depth(options),
             read_depth: 0,
         })
     }
 
     fn add(&mut self, region: MemoryRegion, len: u32) -> Region {
-        let id =
-            RegionId(u32::try_from(self.regions.len()).expect("far fewer regions than that fit in memory"));
-        let described = Region { id, addr: region.addr(), rkey: region.rkey(), len };
-        self.regions.push(region);
-        described
+        let (addr, rkey) = (region.addr(), region.rkey());
+        let id = match self.deregistered.pop() {
+            Some(id) => {
+                self.regions[id.0 as usize] = region;
+                id
+            }
+            None => {
+                self.regions.push(region);
+                RegionId(u32::try_from(self.regions.len() - 1).expect("far fewer regions fit in memory"))
+            }
+        };
+        Region { id, addr, rkey, len }
     }
 
     fn region(&self, region: RegionId) -> &MemoryRegion {
@@ -158,6 +168,11 @@ impl DeviceConnection for VerbsConnection {
         // SAFETY: the domain outlives the regions (field order).
         let region = unsafe { MemoryRegion::direct(&self.domain, memory, access) }?;
         Ok(self.add(region, memory.sent().len()))
+    }
+
+    fn deregister(&mut self, region: RegionId) {
+        self.regions[region.0 as usize].deregister();
+        self.deregistered.push(region);
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 use std::ptr::{self, NonNull};
-use std::{io, slice};
+use std::{io, mem, slice};
 
 use bytes::BufMut;
 
@@ -17,13 +17,14 @@ use crate::send_memory::SendMemory;
 
 /// Memory that the device may reach, and a peer too if it was registered for that.
 pub(super) struct MemoryRegion {
-    raw: NonNull<ibv_mr>,
+    /// `None` once it is deregistered.
+    raw: Option<NonNull<ibv_mr>>,
     lkey: u32,
     rkey: u32,
     /// Length in bytes, as asked for; the pages behind it may be longer.
     len: usize,
     access: Access,
-    /// After the registration: `Drop` deregisters first, then this field unmaps.
+    /// Given back after the deregistration.
     memory: Memory,
 }
 
@@ -32,6 +33,8 @@ enum Memory {
     Own(Pages),
     /// Memory of the application, which is there for as long as this is held. The processor does not use it here.
     Lent(SendMemory),
+    /// The region is deregistered.
+    Gone,
 }
 
 impl MemoryRegion {
@@ -103,7 +106,21 @@ impl MemoryRegion {
     fn registered(raw: NonNull<ibv_mr>, len: usize, access: Access, memory: Memory) -> Self {
         // SAFETY: just made, by both callers.
         let (lkey, rkey) = unsafe { sys::mr_keys(raw) };
-        Self { raw, lkey, rkey, len, access, memory }
+        Self { raw: Some(raw), lkey, rkey, len, access, memory }
+    }
+
+    /// Ends the registration: from then on, neither the device nor a peer reaches the memory, which is given back.
+    pub(super) fn deregister(&mut self) {
+        self.len = 0;
+        let memory = mem::replace(&mut self.memory, Memory::Gone);
+        let Some(raw) = self.raw.take() else { return };
+        // SAFETY: made in `new` or `of_application`, destroyed here only.
+        let deregistered = unsafe { sys::dereg_mr(raw) };
+        // Then the device may still reach the pages, which nothing else may ever use.
+        if deregistered.is_err() {
+            mem::forget(memory);
+        }
+        log_teardown("ibv_dereg_mr", deregistered);
     }
 
     pub(super) fn lkey(&self) -> u32 {
@@ -119,6 +136,7 @@ impl MemoryRegion {
         match &self.memory {
             Memory::Own(pages) => pages.usable.as_ptr() as u64,
             Memory::Lent(memory) => memory.start() as u64,
+            Memory::Gone => 0,
         }
     }
 
@@ -186,9 +204,7 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: made in `new` or `lent`, destroyed here only. If it fails, the device may still reach the pages; it
-        // fails only where a queue pair or window still uses the region, and ours is gone by now.
-        log_teardown("ibv_dereg_mr", unsafe { sys::dereg_mr(self.raw) });
+        self.deregister();
     }
 }
 

@@ -227,6 +227,15 @@ async fn the_smaller_wish_counts() {
     }
 }
 
+/// A device that can do less settles it, as the other side does.
+#[tokio::test]
+async fn reads_beyond_the_device_are_asked_down_d4() {
+    let (active, passive) = pair_with(&reading(u8::MAX), &reading(u8::MAX)).await;
+    for side in [active, passive] {
+        assert!((1..u8::MAX).contains(&side.endpoint.read_depth()));
+    }
+}
+
 #[tokio::test]
 async fn reads_after_the_end_are_flushed() {
     let (mut active, _passive, shelf) = readable().await;

@@ -1,7 +1,7 @@
 //! Who has the memory when a transfer or a connection ends early.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use valkey_rdma_transport::raw::Access;
+use valkey_rdma_transport::raw::{Access, FailureStatus};
 use valkey_rdma_transport::{CloseReason, DirectMemory, FeatureSet, Stream, TransportError};
 
 use super::peers::{direct_config, direct_pair, expose, hear, memory, say};
@@ -174,14 +174,14 @@ async fn thousands_of_registrations_leave_nothing_behind() {
         bounded(server.agreed()).await.expect("agreed");
         let direct = server.direct().expect("agreed");
         let before = client.stats().pinned_bytes;
-        for round in 1..=100 {
+        for _ in 0..100 {
             let theirs = memory(1000);
             let exposed = expose(&client, &theirs, 0..1000, 1, Access::RemoteRead);
             let into = bounded(ours.take_when_free(0..1000)).await.expect("inside");
             bounded(direct.read(exposed.remote(), into)).await.expect("read");
             drop(exposed.withdraw());
-            // A key stays good for as long as the connection lasts, and so does its memory.
-            assert_eq!(client.stats().pinned_bytes - before, round * 1000);
+            // What was registered before is not any more, because nothing uses it.
+            assert_eq!(client.stats().pinned_bytes - before, 1000);
         }
         let monitors = [client.monitor(), server.monitor()];
         drop((client, server, direct));
@@ -193,4 +193,37 @@ async fn thousands_of_registrations_leave_nothing_behind() {
         .await;
     }
     assert!(bounded(ours.take_when_free(0..1000)).await.is_ok());
+}
+
+#[tokio::test]
+async fn memory_that_something_uses_stays_registered() {
+    let (client, _server, direct) = direct_pair().await;
+    let (first, second) = (memory(1000), memory(1000));
+    let before = client.stats().pinned_bytes;
+    let exposed = expose(&client, &first, 0..1000, 1, Access::RemoteWrite);
+    let key = exposed.remote();
+    // The peer may still write to it, although nothing else knows of it.
+    drop((exposed, first));
+    let other = expose(&client, &second, 0..1000, 1, Access::RemoteWrite);
+    assert_eq!(client.stats().pinned_bytes - before, 2000);
+    bounded(direct.write(key, pattern(1, 1000))).await.expect("written");
+    drop(other.withdraw());
+}
+
+/// The memory is there, but not for this connection any more.
+#[tokio::test]
+async fn a_key_of_memory_that_is_not_used_any_more_opens_nothing_d2() {
+    let (client, _server, direct) = direct_pair().await;
+    let first = memory(1000);
+    let exposed = expose(&client, &first, 0..1000, 1, Access::RemoteWrite);
+    let key = exposed.remote();
+    drop((exposed.withdraw(), first));
+    let second = memory(1000);
+    let other = expose(&client, &second, 0..1000, 1, Access::RemoteWrite);
+    let refused = bounded(direct.write(key, pattern(1, 1000))).await.expect_err("no such key");
+    assert!(
+        matches!(refused, TransportError::Lost(CloseReason::Failed(FailureStatus::RemoteAccess))),
+        "{refused:?}"
+    );
+    drop(other);
 }

@@ -140,4 +140,12 @@ pub const CASES: &[Case<Context>] = &[
         .clause("X-4")
         .stimulus("replies of noise")
         .expected("an error"),
+    Case::<Context>::new("transfer-outside", |c| Box::pin(c.fails("transfer-off=1073741824", WINDOW)))
+        .clause("D-2")
+        .stimulus("a direct transfer, 1 GiB behind the range that the client has named")
+        .expected("an error: the client's device refuses it"),
+    Case::<Context>::new("transfer-stalled", |c| Box::pin(c.fails("transfer-half=600000", WINDOW)))
+        .clause("D-5")
+        .stimulus("half of a direct transfer, and then nothing for 10 minutes")
+        .expected("an error, in time"),
 ];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use valkey_rdma_mock::faults::Faults;
 use valkey_rdma_mock::{Mock, Server, TransportConfig};
 use valkey_rdma_program::error_chain;
-use valkey_rdma_transport::{DeviceKind, Listener, device};
+use valkey_rdma_transport::{DeviceKind, FeatureSet, Listener, device};
 
 use super::subject::{Ended, Subject};
 use super::witness::Witnesses;
@@ -78,7 +78,9 @@ impl Context {
         config: &TransportConfig,
     ) -> Result<(Ended, Option<String>), Finding> {
         let addr = SocketAddr::new(self.bind, 0);
-        let honest = device::listen(self.device, addr, &config.device_options()).await?;
+        // As a server that offers direct transfers. Clients that do not ask for them notice nothing.
+        let options = config.clone().offers(FeatureSet::DIRECT).device_options();
+        let honest = device::listen(self.device, addr, &options).await?;
         let addr = honest.local_addr();
         let witnesses = Witnesses::new(self.transcript.clone());
         let mut device = witnesses.listener(honest);
@@ -91,6 +93,7 @@ impl Context {
         }
         let listener = Listener::over(device, config);
         let server = Server::builder(Mock::new())
+            .direct(true)
             .listener(listener)
             .start()
             .await

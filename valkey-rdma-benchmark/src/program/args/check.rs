@@ -59,6 +59,14 @@ fn check_run(args: &Args) -> Result<(), Instead> {
             args.sizes.longest()
         ));
     }
+    let transfers = match (&args.tests, &args.ratio) {
+        (Some(tests), _) => tests.iter().all(DefaultTest::has_transfers),
+        (_, Some(mix)) => mix.tests().all(DefaultTest::has_transfers),
+        _ => true,
+    };
+    if args.direct && !transfers {
+        return refuse("--direct is for the tests set and get: give -t set,get");
+    }
     if args.user.is_some() && args.password.is_none() {
         return refuse("--user needs a password: give -a, or set VALKEY_RDMA_PASSWORD");
     }

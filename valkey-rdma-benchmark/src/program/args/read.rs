@@ -49,6 +49,9 @@ impl Args {
         if let Some(OtherSide { library: Some(name), through, .. }) = &mut args.compare_with {
             *through = Some(of(libraries, name)?);
         }
+        if args.direct {
+            args.through = Some(Choice::direct(args.longest_value(), args.verify));
+        }
         if args.cluster || args.through.is_some() {
             args.tasks_per_connection.get_or_insert(1);
         }

@@ -92,29 +92,17 @@ impl Args {
                 one.database(),
             )));
         }
-        let through = self.compare_with.as_ref().and_then(|other| other.through.as_ref());
-        Args::check_library(through, &endpoint)?;
+        let through = self.compare_with.as_ref().map_or(&self.through, |other| &other.through);
+        Args::check_library(through.as_ref(), &endpoint)?;
         let mut target = Target::new(endpoint);
         target.tracking = self.enable_tracking;
         Ok(Some(target))
     }
 
-    /// Other libraries speak TCP, and not all of them TLS.
     fn check_library(library: Option<&Choice>, endpoint: &Endpoint) -> Result<(), Instead> {
-        match library {
-            Some(library) if endpoint.transport() != Transport::Tcp => Err(Instead::Refuse(format!(
-                "{} speaks TCP, but its server is reached over {}",
-                library.name(),
-                endpoint.transport(),
-            ))),
-            Some(library) if endpoint.tls().is_some() && !library.encrypts() => Err(Instead::Refuse(
-                format!("{} is measured without TLS only, and its server's URL asks for TLS", library.name()),
-            )),
-            Some(library) if endpoint.password_file().is_some() => Err(Instead::Refuse(format!(
-                "{} takes no password_file=: give the password in VALKEY_RDMA_PASSWORD",
-                library.name()
-            ))),
-            _ => Ok(()),
+        match library.and_then(|library| library.refuses(endpoint)) {
+            Some(reason) => Err(Instead::Refuse(reason)),
+            None => Ok(()),
         }
     }
 
@@ -154,6 +142,9 @@ impl Args {
                 return refuse("--poll contradicts the URL's poll");
             }
             endpoint = endpoint.with_polling(mode);
+        }
+        if let Some(prefix) = &self.direct_prefix {
+            endpoint = endpoint.with_direct_prefix(prefix);
         }
         if self.pool && !uses_device(&endpoint) {
             return refuse(&format!(

@@ -74,7 +74,7 @@ async fn start_server(options: &Options) -> Result<Server, String> {
     if let Some(password) = options.requirepass.clone() {
         mock = mock.requirepass(password);
     }
-    let mut server = Server::builder(mock).direct(true);
+    let mut server = Server::builder(mock).direct(options.direct.unwrap_or(true));
     if options.threads > 1 {
         server = server.threads(options.threads.into());
     }

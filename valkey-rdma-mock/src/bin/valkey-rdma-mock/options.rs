@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::Parser;
+use clap::builder::BoolishValueParser;
 use valkey_rdma_mock::faults::{self, Faults};
 use valkey_rdma_mock::{DeviceKind, ServerTls, TransportConfig};
 use valkey_rdma_program::ServerTlsArgs;
@@ -55,6 +56,13 @@ pub(crate) struct Options {
     /// succeeded, then sleeps. Default event
     #[arg(long, value_name = "event|busy|adaptive")]
     pub(crate) poll: Option<Polling>,
+
+    /// Offer direct transfers to RDMA clients: `BLOB.GET` and `BLOB.SET` with memory of the client. Never beside TLS. Default on
+    #[arg(
+        long, value_name = "on|off", value_parser = BoolishValueParser::new(),
+        conflicts_with_all = ["proxy", "cluster"]
+    )]
+    pub(crate) direct: Option<bool>,
 
     /// Threads that serve connections, 1 to 1024. From 2 on, another thread accepts them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -142,10 +150,13 @@ impl Options {
 
     /// Refuses flags that exclude each other, or have no effect without another flag.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let of_rdma =
-            self.device.is_some() || self.rx_size.is_some() || self.poll.is_some() || self.faults.is_some();
+        let of_rdma = self.device.is_some()
+            || self.rx_size.is_some()
+            || self.poll.is_some()
+            || self.faults.is_some()
+            || self.direct.is_some();
         if !self.has_rdma() && of_rdma {
-            return Err("--device, --rx-size, --poll and --faults are for RDMA: add --port N");
+            return Err("--device, --rx-size, --poll, --direct and --faults are for RDMA: add --port N");
         }
         if self.tls.tls_cert.is_some() && self.tls().is_none() {
             return Err(

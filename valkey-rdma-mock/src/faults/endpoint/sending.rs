@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use valkey_rdma_transport::TransportError;
 use valkey_rdma_transport::device::DeviceLayer;
 use valkey_rdma_transport::device::wire::XferMemory;
 use valkey_rdma_transport::device::work::{SendOp, SendRequest, Slice};
@@ -157,7 +158,7 @@ impl FaultyEndpoint {
     }
 
     /// What becomes of a direct transfer.
-    pub(super) fn transfer(&mut self, mut request: SendRequest) -> SendRequest {
+    pub(super) fn transfer(&mut self, mut request: SendRequest) -> Result<SendRequest, TransportError> {
         for (fault, value) in self.script.strike(Occasion::Transfer) {
             let (SendOp::Write { addr, rkey } | SendOp::Read { addr, rkey }) = &mut request.op else { break };
             match fault {
@@ -168,11 +169,15 @@ impl FaultyEndpoint {
                     request.local.len /= 2;
                     self.stalled_until = Some(Instant::now() + Duration::from_millis(value.into()));
                 }
+                Fault::TransferLate => {
+                    self.postpone(request)?;
+                    self.erase(&mut request);
+                }
                 _ => continue,
             }
             self.script.happened(fault);
         }
-        request
+        Ok(request)
     }
 
     fn fills_window(&self, addr: u64, len: u32) -> bool {

@@ -97,7 +97,7 @@ pub(in crate::verbs) unsafe fn query_device(context: NonNull<ibv_context>) -> io
         queue_depth: count(attr.max_qp_wr),
         completion_depth: count(attr.max_cqe),
         completion_vectors: count(vectors),
-        read_depth: count(attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom)).min(u8::MAX.into()),
+        read_depth: attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom).clamp(0, u8::MAX.into()) as u8,
     })
 }
 
