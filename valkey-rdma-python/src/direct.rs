@@ -64,7 +64,7 @@ impl Direct {
         common: T::Common,
     ) -> Vec<Moved<T>> {
         if let ([item], [Some(place)]) = (items, places) {
-            return vec![self.clone().send(item.key().clone(), item.len(), place.clone(), common).await];
+            return vec![self.clone().send::<T>(item.key().clone(), item.len(), place.clone(), common).await];
         }
         let mut moved: Vec<Moved<T>> = items.iter().map(|_| None).collect();
         let mut calls = JoinSet::new();

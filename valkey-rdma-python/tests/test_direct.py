@@ -203,7 +203,7 @@ def test_threads(direct, key):
 
         def work(number):
             mine, value = view[number * 100_000 : (number + 1) * 100_000], value_of(100_000 + number)[:100_000]
-            for _ in range(50):
+            for _ in range(20):
                 mine[:] = value
                 direct.set_from(f"{key}{number}", mine)
                 mine[:] = bytes(100_000)
@@ -217,8 +217,8 @@ def test_threads(direct, key):
             thread.start()
         for thread in threads:
             thread.join()
-        assert correct == [50] * 8
-        assert moved(direct) == (800, None)
+        assert correct == [20] * 8
+        assert moved(direct) == (320, None)
 
 
 def doorbells(client):
@@ -320,7 +320,7 @@ async def test_a_registration_is_closed_while_a_call_uses_it(own_mock, key):
 def test_a_server_that_is_killed_fails_calls_and_comes_back(own_mock, key):
     arena = bytearray(value_of(8 << 20))
     with Client(own_mock.emulated, offline_timeout=0.1) as client, client.register(arena):
-        for round in range(3):
+        for _ in range(3):
             client.set_from(key, arena)
             outcomes = []
 
@@ -346,7 +346,7 @@ def test_a_server_that_is_killed_fails_calls_and_comes_back(own_mock, key):
             assert arena == value_of(8 << 20)
             before = moved(client)[0]
             own_mock.start()
-            client.command("PING", timeout=30) if round else wait_for(client)
+            wait_for(client)
             client.set_from(key, arena)
             assert client.get_into(key, arena) == len(arena)
             assert moved(client)[0] == before + 2
@@ -376,7 +376,7 @@ def test_thousands_of_registrations_leave_nothing_behind(mock, key):
         with pytest.raises(BufferError):
             arena.append(0)
     # Those that connections have used end with these.
-    for _ in range(20):
+    for _ in range(5):
         with Client(mock.emulated) as client:
             for _ in range(20):
                 with client.register(arena):

@@ -13,4 +13,4 @@ pub use self::memory::{DirectMemory, DirectMemoryError, DirectSlice};
 pub use self::piece::ForeignBytes;
 
 pub(crate) use self::exposed::LeftBehind;
-pub(crate) use self::memory::{Close, LentSlice, WeakDirectMemory};
+pub(crate) use self::memory::{Cut, LentSlice, WeakDirectMemory};

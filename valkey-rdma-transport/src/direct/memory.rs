@@ -72,12 +72,12 @@ struct Ranges {
 /// A range that devices may use.
 struct Lent {
     bytes: Piece,
-    /// Closes the connection whose peer may use it.
-    close: Option<Close>,
+    /// Ends the connection whose peer may use it.
+    cut: Option<Cut>,
 }
 
-/// Starts to close a connection, unless it is gone.
-pub(crate) type Close = Arc<dyn Fn() + Send + Sync>;
+/// Ends a connection, unless it is gone.
+pub(crate) type Cut = Arc<dyn Fn() + Send + Sync>;
 
 /// A range of a [`DirectMemory`], owned: no one else reads or writes it. Dropped, it can be taken again.
 pub struct DirectSlice {
@@ -197,19 +197,19 @@ impl DirectMemory {
         }
     }
 
-    /// Ends each connection whose peer may use a byte of the range. That is how a caller gets back what it has lent to a call that has no
-    /// reply in time: [`take_when_free`](Self::take_when_free) waits until the devices of these connections are closed. What else was in
-    /// flight on them is lost.
+    /// Ends each connection whose peer may use a byte of the range, at once. That is how a caller gets back what it has lent to a call that
+    /// has no reply in time: [`take_when_free`](Self::take_when_free) waits until the devices of these connections are closed. What else was
+    /// in flight on them is lost.
     pub fn recall(&self, range: Range<usize>) {
-        let closes: Vec<_> = {
+        let cuts: Vec<_> = {
             let ranges = lock(&self.0.ranges);
             let end = u32::try_from(range.end).unwrap_or(u32::MAX);
             let lent = ranges.lent.range(..end);
             let reaches = |(first, lent): &(&u32, &Lent)| **first as usize + lent.bytes.len() > range.start;
-            lent.filter(reaches).filter_map(|(_, lent)| lent.close.clone()).collect()
+            lent.filter(reaches).filter_map(|(_, lent)| lent.cut.clone()).collect()
         };
-        // Closing takes the lock of the connection, which lends under it.
-        closes.iter().for_each(|close| close());
+        // That takes the lock of the connection, which lends under it.
+        cuts.iter().for_each(|cut| cut());
     }
 
     /// The same bytes, which connections send from where they are, if they lie in this memory: as
@@ -383,12 +383,12 @@ impl DirectSlice {
         &self.memory
     }
 
-    /// Lets devices use it. `close` ends the connection whose peer may use it too.
-    pub(crate) fn lend(mut self, close: Option<Close>) -> LentSlice {
+    /// Lets devices use it. `cut` ends the connection whose peer may use it too.
+    pub(crate) fn lend(mut self, cut: Option<Cut>) -> LentSlice {
         let bytes = std::mem::take(&mut self.bytes);
         let range = self.offset..self.offset + bytes.len() as u32;
         if !bytes.is_empty() {
-            lock(&self.memory.0.ranges).lent.insert(self.offset, Lent { bytes, close });
+            lock(&self.memory.0.ranges).lent.insert(self.offset, Lent { bytes, cut });
         }
         LentSlice { range, memory: self.memory.clone() }
     }
