@@ -57,7 +57,7 @@ class Direct(Ours):
         return self.arena[begin : begin + size]
 
     def check(self):
-        reason = self.client.stats()["buffers"]["not_direct"]
+        reason = self.client.stats()["not_direct"]
         if reason:
             print("not direct:", reason)
 

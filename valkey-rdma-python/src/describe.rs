@@ -70,8 +70,8 @@ pub(crate) fn stats<'py>(py: Python<'py>, engine: &Engine) -> PyResult<Bound<'py
     for (name, count) in engine.traffic.read() {
         buffers.set_item(name, count)?;
     }
-    buffers.set_item("not_direct", engine.traffic.why_not_direct())?;
     dict.set_item("buffers", buffers)?;
+    dict.set_item("not_direct", engine.traffic.why_not_direct())?;
     let client = &engine.client;
     let state = state(client.is_connected(), client.is_closed());
     match client.cluster() {

@@ -112,7 +112,7 @@ class AsyncClient:
 
     def register(self, buffer: Memory, *, direct: bool=True) -> Registration:
         """Registers memory, for values of 64 KiB and more that later calls with buffers inside of it move. If the server offers direct
-        transfers, its adapter writes and reads them there; ``stats()["buffers"]`` counts these, and says why others went over the
+        transfers, its adapter writes and reads them there; ``stats()`` counts these, and says why others went over the
         stream. Over RDMA, ``set_from`` and ``mset_from`` send from it without a copy in any case. Over TCP this changes nothing.
 
         Each connection registers it with the device when it first needs that, which pins it. The server can then read and write all of it
@@ -226,7 +226,7 @@ class Client:
 
     def register(self, buffer: Memory, *, direct: bool=True) -> Registration:
         """Registers memory, for values of 64 KiB and more that later calls with buffers inside of it move. If the server offers direct
-        transfers, its adapter writes and reads them there; ``stats()["buffers"]`` counts these, and says why others went over the
+        transfers, its adapter writes and reads them there; ``stats()`` counts these, and says why others went over the
         stream. Over RDMA, ``set_from`` and ``mset_from`` send from it without a copy in any case. Over TCP this changes nothing.
 
         Each connection registers it with the device when it first needs that, which pins it. The server can then read and write all of it

@@ -201,12 +201,7 @@ impl ConnectionState {
         self.device.region_of_direct(memory, access)
     }
 
-    fn expose(
-        &mut self,
-        slice: DirectSlice,
-        access: Access,
-        cut: Cut,
-    ) -> Result<Exposed, TransportError> {
+    fn expose(&mut self, slice: DirectSlice, access: Access, cut: Cut) -> Result<Exposed, TransportError> {
         let region = self.register(slice.memory(), access)?;
         let lent = slice.lend(Some(cut));
         let (offset, len) = (lent.range().start, lent.range().len() as u32);
