@@ -14,7 +14,7 @@ use valkey_rdma_mock::{Address, Command, DeviceKind, Mock, MockServer, Reply, Se
 use valkey_rdma_server::{Handler, Peer};
 use valkey_rdma_transport::raw::Access;
 use valkey_rdma_transport::{
-    DirectMemory, Exposed, FeatureSet, Listener, Monitor, RemoteRange, Stats, Stream, device,
+    DirectMemory, Exposed, FeatureSet, Listener, Monitor, RemoteRange, Stream, device,
 };
 
 /// A client that has agreed on direct transfers.
@@ -108,9 +108,9 @@ async fn large_values_are_read_and_written_where_the_server_has_them() {
     watched.mock.set("streamed", vec![8; 20_000]);
     for (round, key) in (1..).zip(["key", "streamed", "key", "streamed"]) {
         client.ask(&format!("BLOB.GET {key} @"), exposed.remote(), "*2\r\n:20000\r\n").await;
-        let Stats { lent, copied_in, copied_out, .. } = watched.monitor.get().unwrap().stats();
-        assert_eq!(lent, 20_000 * round, "{key}");
-        assert!(copied_in + copied_out < 1000, "commands and replies only");
+        let counted = watched.monitor.get().unwrap().stats().device;
+        assert_eq!(counted.lent, 20_000 * round, "{key}");
+        assert!(counted.copied_in + counted.copied_out < 1000, "commands and replies only");
         let mut rest = [0; 13];
         within("the checksum", client.stream.read_exact(&mut rest)).await.unwrap();
     }

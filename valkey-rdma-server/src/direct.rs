@@ -75,7 +75,8 @@ impl<'a> Direct<'a> {
         Self { handle, transfers }
     }
 
-    /// Writes a value to the client's ranges, in order, and waits until the client's device has acknowledged it.
+    /// Writes a value to the client's ranges, in order. Returns when all of it has started: the reply goes out behind it, without waiting
+    /// for the acknowledgement of the client's device.
     ///
     /// 8 KiB or more that lie in a [`BufferPool`](valkey_rdma_transport::BufferPool) or a [`DirectMemory`] are sent from where they
     /// are. Other bytes are copied once.
@@ -88,11 +89,11 @@ impl<'a> Direct<'a> {
         fits(value.len(), to)?;
         for range in to.pieces(value.len(), self.transfers.longest) {
             let piece = value.split_to(range.len as usize);
-            let _permit = self.transfers.permit(range.len).await?;
+            let permit = self.transfers.permit(range.len).await?;
             self.transfers.unfinished = true;
-            let written = self.handle.write(range, piece).await;
+            let started = self.handle.start_write(range, piece, permit).await;
             self.transfers.unfinished = false;
-            written?;
+            started?;
         }
         Ok(())
     }
@@ -178,8 +179,10 @@ impl fmt::Debug for Direct<'_> {
 /// What the direct transfers of one connection need, from command to command.
 pub(crate) struct Transfers {
     /// Bytes that all connections together may have in flight.
+    free_of_all: Arc<Semaphore>,
+    /// Bytes that this connection may have in flight.
     free: Arc<Semaphore>,
-    /// Most bytes in flight on this connection.
+    /// Most bytes of one piece: while one is in flight, the next one starts.
     longest: u32,
     longest_value: usize,
     /// Where values arrive that are copied, once there were any.
@@ -189,13 +192,14 @@ pub(crate) struct Transfers {
 }
 
 impl Transfers {
-    /// `free`: see [`permits`].
-    pub(crate) fn new(limits: &Limits, free: Arc<Semaphore>) -> Self {
-        let longest = limits.direct_limit.min(of_all(limits));
+    /// `free_of_all`: see [`permits`].
+    pub(crate) fn new(limits: &Limits, free_of_all: Arc<Semaphore>) -> Self {
+        let most = limits.direct_limit.min(of_all(limits));
         Self {
-            free,
+            free_of_all,
+            free: Arc::new(Semaphore::new(most)),
             // Ranges are not longer than that.
-            longest: u32::try_from(longest).unwrap_or(u32::MAX),
+            longest: u32::try_from(most.div_ceil(2)).unwrap_or(u32::MAX),
             longest_value: limits.max_argument_len,
             staging: None,
             unfinished: false,
@@ -207,12 +211,14 @@ impl Transfers {
         self.staging.get_or_insert_with(allocate).clone()
     }
 
-    /// Waits until the next transfer may begin.
-    async fn permit(&self, len: u32) -> Result<OwnedSemaphorePermit, DirectError> {
+    /// Waits until the next transfer may begin. Held while it is in flight.
+    async fn permit(&self, len: u32) -> Result<[OwnedSemaphorePermit; 2], DirectError> {
         if self.unfinished {
             return Err(DirectError::Abandoned);
         }
-        Ok(self.free.clone().acquire_many_owned(len).await.expect("it is never closed"))
+        let acquire =
+            async |free: &Arc<Semaphore>| free.clone().acquire_many_owned(len).await.expect("it is never closed");
+        Ok([acquire(&self.free).await, acquire(&self.free_of_all).await])
     }
 }
 
@@ -308,7 +314,7 @@ mod tests {
         let limits = Limits::default().direct_limit(80).direct_limit_of_all(100);
         let free = permits(&limits);
         let connections = [0; 2].map(|_| Transfers::new(&limits, free.clone()));
-        assert_eq!(connections[0].longest, 80);
+        assert_eq!(connections[0].longest, 40);
         let first = connections[0].permit(80).await.expect("free");
         let mut second = pin!(connections[1].permit(21));
         let mut cx = Context::from_waker(Waker::noop());
@@ -320,6 +326,6 @@ mod tests {
     #[test]
     fn no_piece_is_longer_than_what_all_connections_may_have() {
         let limits = Limits::default().direct_limit_of_all(7);
-        assert_eq!(Transfers::new(&limits, permits(&limits)).longest, 7);
+        assert_eq!(Transfers::new(&limits, permits(&limits)).longest, 4);
     }
 }

@@ -87,10 +87,10 @@ impl Limits {
         self
     }
 
-    /// Bytes of one connection that a [direct transfer](crate::Direct) has in flight. Default 16 MiB, at least 1. A larger value is
-    /// transferred in pieces of that length, one after the other.
+    /// Bytes of one connection that a [direct transfer](crate::Direct) has in flight. Default 16 MiB, at least 1. Longer
+    /// ranges are transferred in pieces of half of that, of which two are in flight.
     ///
-    /// With a lower limit, each pause between two pieces costs more; with a higher one, a connection may hold more of what it sends.
+    /// With a higher limit, a connection may hold more of what it sends.
     #[must_use]
     pub fn direct_limit(mut self, len: usize) -> Self {
         self.direct_limit = len.max(1);

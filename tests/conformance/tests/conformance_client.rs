@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use valkey_rdma_client::{Client, DirectMemory, Endpoint, Placed, Transport, Way};
+use valkey_rdma_client::{Client, DirectMemory, Endpoint, Error, Placed, Transport, Way};
 use valkey_rdma_conformance::client::{CASES, Options, Running, Subject, run};
 use valkey_rdma_conformance::peer::{Peer, PeerOptions, Session, Transcript};
 use valkey_rdma_conformance::{Record, Verdict};
@@ -56,22 +56,31 @@ async fn work(addr: SocketAddr, faults: Option<&str>) -> Result<(), String> {
             return Err("another value came back".to_owned());
         }
     }
-    let memory = DirectMemory::allocate(100_000).map_err(|error| text(&error))?;
-    for _ in 0..2 {
-        let mut slice = memory.take(0..100_000).map_err(|error| text(&error))?;
-        slice.fill(7);
-        let Placed { mut slices, way, .. } =
-            client.set_direct("key", [slice]).await.map_err(|error| text(&error))?;
-        slices[0].fill(0);
-        let placed = client.get_direct("key", slices).await.map_err(|error| text(&error))?;
-        if !matches!((way, placed.way), (Way::Direct, Way::Direct)) || placed.slices[0][..] != [7; 100_000] {
-            return Err("the value did not come back directly".to_owned());
-        }
-    }
     for _ in 0..20 {
         let replies = (0..100).map(|_| client.command(["PING", "a text of some length"]));
         for reply in replies {
             reply.await.map_err(|error| text(&error))?;
+        }
+    }
+    client.close().await;
+    if faults.is_some() { Ok(()) } else { transfers(addr).await }
+}
+
+/// A client that stores and reads a value by direct transfers.
+async fn transfers(addr: SocketAddr) -> Result<(), String> {
+    let endpoint = Endpoint::new(Transport::Emulated, addr.ip().to_string(), addr.port());
+    let text = |error: Error| error.to_string();
+    let client = Client::connect(&endpoint).await.map_err(text)?;
+    let memory = DirectMemory::allocate(100_000).expect("a length that is allowed");
+    for byte in 1..3 {
+        let mut slice = memory.take(0..100_000).map_err(|error| error.to_string())?;
+        slice.fill(byte);
+        let Placed { mut slices, way, .. } = client.set_direct("key", [slice]).await.map_err(text)?;
+        slices[0].fill(0);
+        let placed = client.get_direct("key", slices).await.map_err(text)?;
+        if !matches!((way, placed.way), (Way::Direct, Way::Direct)) || placed.slices[0][..] != [byte; 100_000]
+        {
+            return Err("the value did not come back directly".to_owned());
         }
     }
     client.close().await;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use valkey_rdma_proto::work::{Region, Slice};
 use valkey_rdma_proto::{Direction, Transfer};
 
-use super::direct_io::{Held, ReadTarget, STAGED_PIECE};
+use super::direct_io::{Guard, Held, ReadTarget, STAGED_PIECE};
 use super::state::{ConnectionState, SharedConnection};
 use super::transfer::SEND_IN_PLACE_FROM;
 use super::{Monitor, Stream};
@@ -135,19 +135,51 @@ impl Direct {
     /// Cancel safety: if the future is dropped, some first part of the bytes is written nevertheless. Until it is, the range is in
     /// use; what is written to the stream next arrives after it.
     pub async fn write(&self, to: RemoteRange, bytes: impl Into<Bytes>) -> Result<(), TransportError> {
-        let bytes = bytes.into();
+        let transfer = self.start(to, bytes.into(), None).await?;
+        self.complete(transfer).await
+    }
+
+    /// As [`write`](Self::write), but returns as soon as all of it has started: what is written to the stream next arrives after it. So
+    /// the reply need not wait for the device's acknowledgement (spec clause D-3). `guard` is dropped when that has come, or when
+    /// the connection has ended. If the client's device refuses the access, only the end of the connection says so.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// Cancel safety: as [`write`](Self::write).
+    pub async fn start_write(
+        &self,
+        to: RemoteRange,
+        bytes: impl Into<Bytes>,
+        guard: impl Send + 'static,
+    ) -> Result<(), TransportError> {
+        self.start(to, bytes.into(), Some(Box::new(guard))).await.map(drop)
+    }
+
+    /// Starts to write. The number of the last transfer of it.
+    async fn start(
+        &self,
+        to: RemoteRange,
+        bytes: Bytes,
+        mut guard: Option<Guard>,
+    ) -> Result<u64, TransportError> {
         fits(bytes.len(), to)?;
-        let mut transfer = self.0.with(|connection| connection.write_in_place(to, &bytes))?;
-        if transfer.is_none() {
-            let mut at = to;
-            // One piece of nothing, if there are no bytes.
-            for piece in bytes.chunks(STAGED_PIECE).chain(bytes.is_empty().then_some(&[][..])) {
-                let staged = self.poll(|connection, cx| connection.poll_write_staged(cx, at, piece)).await?;
-                at.addr = at.addr.wrapping_add(piece.len() as u64);
-                transfer = Some(staged);
-            }
+        let in_place = self.0.with(|connection| connection.write_in_place(to, &bytes, &mut guard))?;
+        if let Some(transfer) = in_place {
+            return Ok(transfer);
         }
-        self.complete(transfer.unwrap_or_default()).await
+        let (mut at, mut rest) = (to, &bytes[..]);
+        // One piece of nothing, if there are no bytes.
+        loop {
+            let (piece, later) = rest.split_at(rest.len().min(STAGED_PIECE));
+            let transfer = self.poll(|connection, cx| connection.poll_write_staged(cx, at, piece)).await?;
+            if later.is_empty() {
+                self.0.with(|connection| connection.hold_guard(transfer, &mut guard));
+                return Ok(transfer);
+            }
+            at.addr = at.addr.wrapping_add(piece.len() as u64);
+            rest = later;
+        }
     }
 
     /// Fills `into` with the first bytes of the client's range, and waits until they have arrived. Write no reply before.
@@ -210,7 +242,12 @@ impl ConnectionState {
     }
 
     /// Starts to write bytes from where they are. `None`: the device cannot reach them there, or copying costs less.
-    fn write_in_place(&mut self, to: RemoteRange, bytes: &[u8]) -> Result<Option<u64>, TransportError> {
+    fn write_in_place(
+        &mut self,
+        to: RemoteRange,
+        bytes: &[u8],
+        guard: &mut Option<Guard>,
+    ) -> Result<Option<u64>, TransportError> {
         if bytes.len() < SEND_IN_PLACE_FROM {
             return Ok(None);
         }
@@ -218,9 +255,19 @@ impl ConnectionState {
         let Some(local) = self.device.locate(&pinned) else { return Ok(None) };
         let transfer = self.start(Direction::Write, local, to)?;
         self.device.counters.lent += bytes.len() as u64;
-        self.device.direct.held.push_back((transfer, Held::Source { _bytes: pinned }));
+        self.device.direct.hold(transfer, Held::Source { _bytes: pinned });
+        self.hold_guard(transfer, guard);
         self.flush_work();
         Ok(Some(transfer))
+    }
+
+    /// Keeps it until the transfer is complete, which it may be already.
+    fn hold_guard(&mut self, transfer: u64, guard: &mut Option<Guard>) {
+        if self.core.transferred() < transfer && self.close_error.is_none()
+            && let Some(guard) = guard.take()
+        {
+            self.device.direct.hold(transfer, Held::Guard { _guard: guard });
+        }
     }
 
     /// Starts to write a copy of `bytes`, as soon as there is memory for it.
@@ -262,7 +309,7 @@ impl ConnectionState {
         let local = Slice { region, offset: lent.range().start, len: lent.range().len() as u32 };
         let target = ReadTarget::new(lent);
         let transfer = self.start(Direction::Read, local, from)?;
-        self.device.direct.held.push_back((transfer, Held::Target { _slice: target.clone() }));
+        self.device.direct.hold(transfer, Held::Target { _slice: target.clone() });
         self.flush_work();
         Ok((transfer, target))
     }

@@ -1,6 +1,7 @@
 //! What the direct transfers of one connection use: registered memory, slots for bytes that are copied, and what is held until a
 //! transfer is complete.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -33,7 +34,11 @@ pub(super) enum Held {
     Source { _bytes: PinnedSlice },
     /// Where bytes go that are read.
     Target { _slice: ReadTarget },
+    /// Whatever is to be dropped then.
+    Guard { _guard: Guard },
 }
+
+pub(super) type Guard = Box<dyn Any + Send>;
 
 /// The place for bytes that are being read. The connection and the caller hold it: so it comes back although the caller does not
 /// wait, and not before the device has finished.
@@ -83,6 +88,13 @@ impl DirectIo {
     pub(super) fn slot_used(&mut self, transfer: u64) {
         self.slots[self.next] = transfer;
         self.next = (self.next + 1) % STAGING_SLOTS;
+    }
+
+    /// Keeps this until the transfer is complete.
+    pub(super) fn hold(&mut self, transfer: u64, held: Held) {
+        // Another may have started meanwhile: all are in the order of their transfers.
+        let at = self.held.partition_point(|(number, _)| *number <= transfer);
+        self.held.insert(at, (transfer, held));
     }
 
     /// Takes what the first `complete` transfers used.
