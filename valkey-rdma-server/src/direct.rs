@@ -216,8 +216,9 @@ impl Transfers {
         if self.unfinished {
             return Err(DirectError::Abandoned);
         }
-        let acquire =
-            async |free: &Arc<Semaphore>| free.clone().acquire_many_owned(len).await.expect("it is never closed");
+        let acquire = async |free: &Arc<Semaphore>| {
+            free.clone().acquire_many_owned(len).await.expect("it is never closed")
+        };
         Ok([acquire(&self.free).await, acquire(&self.free_of_all).await])
     }
 }

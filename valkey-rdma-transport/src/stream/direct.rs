@@ -263,7 +263,8 @@ impl ConnectionState {
 
     /// Keeps it until the transfer is complete, which it may be already.
     fn hold_guard(&mut self, transfer: u64, guard: &mut Option<Guard>) {
-        if self.core.transferred() < transfer && self.close_error.is_none()
+        if self.core.transferred() < transfer
+            && self.close_error.is_none()
             && let Some(guard) = guard.take()
         {
             self.device.direct.hold(transfer, Held::Guard { _guard: guard });
