@@ -109,7 +109,7 @@ impl Session {
             let scanned = self.reader.scan();
             match scanned.and_then(|complete| Ok(complete || self.is_too_long(&limits)?)) {
                 Err(error) => return Poll::Ready(ClusterStep::Broken(error)),
-                Ok(true) => return Poll::Ready(ClusterStep::Command(Class::of(self.reader.current()))),
+                Ok(true) => return Poll::Ready(ClusterStep::Command(self.class())),
                 Ok(false) => self.in_flight.hold(self.reader.len()),
             }
             if self.eof {
@@ -262,7 +262,7 @@ impl Session {
     }
 
     /// The library's client with the login of this one. `None` if the login is refused: the error is answered.
-    async fn library(&mut self) -> Result<Option<Client>, Closed> {
+    pub(super) async fn library(&mut self) -> Result<Option<Client>, Closed> {
         let super::Attached::Cluster(lane) = self.route.backend.shared(&self.identity) else {
             return Ok(None);
         };
@@ -273,7 +273,7 @@ impl Session {
     }
 
     /// The right to a dedicated connection. `None` if there are too many: the error is answered.
-    async fn permit(&mut self) -> Result<Option<OwnedSemaphorePermit>, Closed> {
+    pub(super) async fn permit(&mut self) -> Result<Option<OwnedSemaphorePermit>, Closed> {
         match self.route.backend.pool.permit().await {
             Ok(permit) => Ok(Some(permit)),
             Err(error) => self.put_unsent(&error).map(|()| None),
@@ -288,7 +288,11 @@ impl Session {
     }
 
     /// Waits for `work` while the client is there. `is_endless`: the client may close its side, or the gateway stop, before it is done.
-    async fn while_open<T>(&mut self, is_endless: bool, work: impl Future<Output = T>) -> Result<T, Closed> {
+    pub(super) async fn while_open<T>(
+        &mut self,
+        is_endless: bool,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Closed> {
         let mut work = pin!(work);
         poll_fn(|cx| {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
@@ -306,6 +310,8 @@ impl Session {
                     Poll::Pending => break,
                 }
             }
+            // Where there is no room for more commands, nothing else does.
+            self.stream.drive(cx);
             if self.eof && is_endless { Poll::Ready(Err(Closed)) } else { Poll::Pending }
         })
         .await
