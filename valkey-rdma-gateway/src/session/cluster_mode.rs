@@ -303,15 +303,21 @@ impl Session {
                 Some(_) => return Poll::Ready(Err(Closed)),
                 None => {}
             }
-            while !self.eof && self.reader.len() < self.core.limits().command_bytes {
+            let most = self.core.limits().command_bytes;
+            while !self.eof && self.reader.len() < most {
                 match self.poll_read(cx) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(Closed)) => return Poll::Ready(Err(Closed)),
                     Poll::Pending => break,
                 }
             }
-            // Where there is no room for more commands, nothing else does.
-            self.stream.drive(cx);
+            if self.reader.len() >= most {
+                // Nothing else drives a device then, and nothing says that it has ended.
+                self.stream.drive(cx);
+                if self.stream.close_error().is_some() {
+                    return Poll::Ready(Err(Closed));
+                }
+            }
             if self.eof && is_endless { Poll::Ready(Err(Closed)) } else { Poll::Pending }
         })
         .await

@@ -169,8 +169,10 @@ impl Session {
 
     /// Logs that the client's device has refused a transfer, if the connection has ended by that.
     pub(super) fn report_refused_transfer(&self) {
-        if let Some(TransportError::Lost(CloseReason::Failed(FailureStatus::RemoteAccess))) =
-            self.stream.close_error()
+        // A device refuses a window with a wrong key in the same way.
+        if self.staging.is_some()
+            && let Some(TransportError::Lost(CloseReason::Failed(FailureStatus::RemoteAccess))) =
+                self.stream.close_error()
             && let Some(unlogged) = self.core.refused_transfers.pass(std::time::Instant::now())
         {
             let (id, peer, error) = (self.client.id, &self.client.peer, DirectError::Refused);

@@ -33,6 +33,19 @@ async fn a_client_whose_device_refuses_the_keys_ends_alone_d2() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_ends_although_the_gateway_has_no_room_for_its_commands() {
+    let mock = MockServer::start().await;
+    mock.set("k", pattern(4 << 20));
+    let (gateway, addr) = gateway_with(mock.tcp_url(), |_| {}).await;
+    let mut wire = Wire::new(addr, &[0; 4 << 20]).await;
+    let get = encode(wire.line("BLOB.GET k @").split(' '));
+    wire.client.send(get.repeat(5000)).await;
+    assert!(text(&wire.client.reply().await).starts_with("[:4194304 "));
+    drop(wire);
+    gateway.until("gateway_direct_pinned_bytes", |bytes| bytes == 0).await;
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_in_the_middle_of_a_set_stores_nothing_d6() {
     let server = Scripted::start().await;
     let (gateway, addr) = gateway_with(&server.url, |_| {}).await;
