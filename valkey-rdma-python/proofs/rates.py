@@ -4,12 +4,15 @@
 usage: rates.py URL [--rounds N] [--seconds S] [--clients NAME,...] [--sizes N,...] [--threads N,...] [--host-url URL]
 
 URL is what `ours` connects to; the others connect to --host-url (TCP), by default the same server, and so does `ours-tcp`, our client there.
+`direct` is `ours` with registered memory, which moves directly if the server offers that:
+`rates.py rdma://HOST --clients ours,direct --sizes 1048576 --threads 1`.
 `floor` is not a client: it makes one system call to send and one to receive, which is the least that any program on a blocking socket
 can do; it has no batches. Each operation is done with single values, and with batches of 32 where they take at most 64 MiB. Prints the
 median of MB/s with its range, and the median of CPU seconds of this process for each GB.
 """
 
 import argparse
+import mmap
 import os
 import socket
 import statistics
@@ -18,6 +21,7 @@ import time
 from urllib.parse import urlsplit
 
 BATCH = 32
+ARENA = 512 << 20
 
 
 class Ours:
@@ -37,6 +41,25 @@ class Ours:
 
     def mget(self, keys, buffers):
         self.client.mget_into(keys, buffers)
+
+
+class Direct(Ours):
+    """As ours, with buffers in registered memory. It prints why the last value did not go directly, if it did not."""
+
+    def __init__(self, url):
+        super().__init__(url)
+        self.arena = memoryview(mmap.mmap(-1, ARENA))
+        self.client.register(self.arena)
+
+    def buffer(self, place, size):
+        begin = place * size
+        assert begin + size <= ARENA, "the arena is too small for these threads"
+        return self.arena[begin : begin + size]
+
+    def check(self):
+        reason = self.client.stats()["not_direct"]
+        if reason:
+            print("not direct:", reason)
 
 
 class RedisPy:
@@ -122,14 +145,16 @@ class Floor:
 def run(client, operation, size, threads, seconds):
     """MB/s, and CPU seconds per GB."""
     count = BATCH if operation.startswith("m") else 1
-    move = getattr(client, operation)
+    move, buffer = getattr(client, operation), getattr(client, "buffer", lambda _, size: bytearray(size))
     moved = [0] * threads
     begin = threading.Barrier(threads + 1)
     end = []
 
     def work(number):
         keys = [f"rates:{number}:{size}:{index}" for index in range(count)]
-        buffers = [bytearray(os.urandom(1) * size) for _ in range(count)]
+        buffers = [buffer(number * count + index, size) for index in range(count)]
+        for each in buffers:
+            each[:] = os.urandom(1) * size
         arguments = (keys, buffers) if count > 1 else (keys[0], buffers[0])
         move(*arguments)
         begin.wait()
@@ -152,7 +177,7 @@ def run(client, operation, size, threads, seconds):
     return sum(moved) / took / 1e6, cpu / (sum(moved) / 1e9)
 
 
-CLIENTS = {"ours": Ours, "ours-tcp": Ours, "redis-py": RedisPy, "glide": Glide, "floor": Floor}
+CLIENTS = {"ours": Ours, "direct": Direct, "ours-tcp": Ours, "redis-py": RedisPy, "glide": Glide, "floor": Floor}
 
 
 def main():
@@ -166,7 +191,7 @@ def main():
     parser.add_argument("--threads", default="1,4")
     options = parser.parse_args()
     tcp = options.host_url or options.url
-    clients = {name: CLIENTS[name](options.url if name == "ours" else tcp) for name in options.clients.split(",")}
+    clients = {name: CLIENTS[name](options.url if name in ("ours", "direct") else tcp) for name in options.clients.split(",")}
     for size in map(int, options.sizes.split(",")):
         operations = ["set", "get"] + (["mset", "mget"] if size * BATCH <= 64 << 20 else [])
         for threads, operation in ((int(count), operation) for count in options.threads.split(",") for operation in operations):
@@ -179,6 +204,8 @@ def main():
                 rates, cpus = zip(*of_client)
                 rate = f"{statistics.median(rates):.0f} ({min(rates):.0f}-{max(rates):.0f}) MB/s"
                 print(f"{operation:5}{size:>9} B {threads} thr  {name:9}{rate:>26} {statistics.median(cpus):6.2f} CPU s/GB", flush=True)
+    for client in clients.values():
+        getattr(client, "check", lambda: None)()
 
 
 main()

@@ -235,11 +235,15 @@ impl BaseClient {
         self.count(py, "UNLINK", keys, timeout)
     }
 
-    /// Registers memory, which ``set_from`` and ``mset_from`` then send from without a copy over RDMA. Each connection registers it with
-    /// the device when it first sends from it, which pins it. Over TCP this changes nothing.
-    #[pyo3(signature = (buffer: "Memory") -> "Registration")]
-    fn register(&self, py: Python<'_>, buffer: &Any) -> PyResult<Registration> {
-        self.engine(py)?.registrations.register(buffer)
+    /// Registers memory, for values of 64 KiB and more that later calls with buffers inside of it move. If the server offers direct
+    /// transfers, its adapter writes and reads them there; ``stats()`` counts these, and says why others went over the
+    /// stream. Over RDMA, ``set_from`` and ``mset_from`` send from it without a copy in any case. Over TCP this changes nothing.
+    ///
+    /// Each connection registers it with the device when it first needs that, which pins it. The server can then read and write all of it
+    /// until that connection has ended. With ``direct=False``, and if it is read-only, values are only sent from it.
+    #[pyo3(signature = (buffer: "Memory", *, direct: "bool" = true) -> "Registration")]
+    fn register(&self, py: Python<'_>, buffer: &Any, direct: bool) -> PyResult<Registration> {
+        self.engine(py)?.registrations.register(buffer, direct)
     }
 
     /// Opens a connection for subscriptions.

@@ -71,6 +71,7 @@ pub(crate) fn stats<'py>(py: Python<'py>, engine: &Engine) -> PyResult<Bound<'py
         buffers.set_item(name, count)?;
     }
     dict.set_item("buffers", buffers)?;
+    dict.set_item("not_direct", engine.traffic.why_not_direct())?;
     let client = &engine.client;
     let state = state(client.is_connected(), client.is_closed());
     match client.cluster() {

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use valkey_rdma_client::{Client, Command, Error, Fate, Fetched, Value};
 
+use crate::direct::{DIRECT_FROM, Direct, Place};
 use crate::errors::Failure;
 use crate::lane_sets::LaneSets;
 use crate::lanes::LaneSettings;
@@ -23,8 +24,9 @@ use crate::transfer::{Batch, Fit, Item, Load, PerKey, Store, send_all};
 pub(crate) struct Engine {
     pub(crate) client: Client,
     lanes: Arc<LaneSets>,
+    direct: Direct,
     pub(crate) registrations: Arc<Registrations>,
-    pub(crate) traffic: Traffic,
+    pub(crate) traffic: Arc<Traffic>,
     /// How long a batch may take, unless the call says otherwise.
     timeout: Option<Duration>,
     /// Each operation that closing waits for holds a receiver.
@@ -82,8 +84,9 @@ impl Engine {
         let client = client.await?;
         let lanes = Arc::new(LaneSets::new(&client, lanes));
         let phase = watch::Sender::new(Phase::Open);
-        let (registrations, traffic) = (Arc::default(), Traffic::default());
-        Ok(Arc::new(Self { client, lanes, registrations, traffic, timeout, phase }))
+        let (registrations, traffic) = (Arc::default(), Arc::<Traffic>::default());
+        let direct = Direct::new(client.clone(), lanes.clone(), traffic.clone());
+        Ok(Arc::new(Self { client, lanes, direct, registrations, traffic, timeout, phase }))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -200,8 +203,9 @@ impl Engine {
         stop: impl Future + Send + 'static,
     ) -> impl Future<Output = Result<PerKey<Fetched>, Failure>> + Send {
         let begun = self.begin();
+        let places = self.places(&loads, fit, limit);
         async move {
-            let loaded = self.send(begun, loads, fit, limit, stop).await;
+            let loaded = self.send(begun, loads, places, fit, limit, stop).await;
             self.traffic.loaded(&loaded);
             loaded
         }
@@ -217,12 +221,13 @@ impl Engine {
         stop: impl Future + Send + 'static,
     ) -> impl Future<Output = Result<PerKey<()>, Failure>> + Send {
         let begun = self.begin();
+        let places = self.places(&stores, ttl, limit);
         async move {
             for store in &mut stores {
                 store.value = self.registrations.lend(std::mem::take(&mut store.value));
             }
             let lengths: Vec<_> = stores.iter().map(|store| store.value.len()).collect();
-            let stored = self.send(begun, stores, ttl, limit, stop).await;
+            let stored = self.send(begun, stores, places, ttl, limit, stop).await;
             self.traffic.stored(&stored, &lengths);
             stored
         }
@@ -231,7 +236,8 @@ impl Engine {
     async fn send<T: Item>(
         &self,
         begun: Result<InFlight, Failure>,
-        items: Vec<T>,
+        mut items: Vec<T>,
+        places: Vec<Option<Place>>,
         common: T::Common,
         limit: Option<Duration>,
         stop: impl Future,
@@ -239,7 +245,18 @@ impl Engine {
         let in_flight = begun?;
         let mut workers = JoinSet::new();
         let batch = Batch::new(self.lanes.clone(), common);
-        let sending = async { Ok(send_all(&batch, &mut workers, items).await) };
+        let sending = async {
+            if places.is_empty() {
+                return Ok(send_all(&batch, &mut workers, std::mem::take(&mut items)).await);
+            }
+            batch.begin();
+            let moved = self.direct.send_all(&items, &places, common).await;
+            // Until here, the items keep other operations from the memory that the server may use.
+            let all = std::mem::take(&mut items).into_iter().zip(&moved);
+            let rest = all.filter(|(_, moved)| moved.is_none()).map(|(item, _)| item).collect();
+            let mut sent = send_all(&batch, &mut workers, rest).await.into_iter();
+            Ok(moved.into_iter().filter_map(|moved| moved.or_else(|| sent.next())).collect())
+        };
         let stop = async {
             tokio::select! {
                 _ = stop => {}
@@ -249,10 +266,39 @@ impl Engine {
         let sent = within(limit.or(self.timeout), stop, sending).await;
         // Those of a batch that ended early may still be writing.
         workers.shutdown().await;
+        if sent.is_err() {
+            for place in places.iter().flatten() {
+                place.reclaim().await;
+            }
+        }
         match sent {
             // It has waited for a lane all the time.
             Err(Failure::Late(limit, _)) if !batch.has_begun() => Err(Failure::Late(limit, Fate::NotSent)),
             sent => sent,
+        }
+    }
+}
+
+impl Engine {
+    /// Where the values lie that may go directly. Empty if none may.
+    fn places<T: Item>(&self, items: &[T], common: T::Common, limit: Option<Duration>) -> Vec<Option<Place>> {
+        let place = |item: &T| match item.len() {
+            DIRECT_FROM.. => self.registrations.place(&item.range()),
+            _ => None,
+        };
+        let places: Vec<_> = items.iter().map(place).collect();
+        if places.iter().all(Option::is_none) {
+            return Vec::new();
+        }
+        // A direct call ends with the time limit of the client.
+        let too_long = limit.zip(self.timeout).is_some_and(|(limit, of_client)| limit > of_client);
+        let too_long = too_long.then_some("the call has a longer timeout than the client");
+        match T::not_direct(common).or(too_long) {
+            Some(reason) => {
+                self.traffic.not_direct(reason);
+                Vec::new()
+            }
+            None => places,
         }
     }
 }

@@ -60,6 +60,8 @@ struct State {
     closed: bool,
     /// When and why the last connect failed, unless a later one succeeded.
     failed: Option<(Instant, Error)>,
+    /// When a direct transfer was last found to be impossible.
+    not_direct: Option<Instant>,
 }
 
 /// The right to use a lane. Dropped, the next waiting task has it.
@@ -87,6 +89,7 @@ impl Lanes {
             overtaken: 0,
             closed: false,
             failed: None,
+            not_direct: None,
         };
         Arc::new(Self { origin, settings, state: Mutex::new(state) })
     }
@@ -131,6 +134,16 @@ impl Lanes {
         let opened = Connection::open(&self.origin).await;
         self.state().failed = opened.as_ref().err().map(|error| (Instant::now(), error.clone()));
         opened
+    }
+
+    /// Whether direct transfers with this server are worth a try.
+    pub(crate) fn may_be_direct(&self) -> bool {
+        self.state().not_direct.is_none_or(|at| at.elapsed() > TRY_DIRECT_AGAIN)
+    }
+
+    /// A value was to go directly, and went over the stream.
+    pub(crate) fn are_not_direct(&self) {
+        self.state().not_direct = Some(Instant::now());
     }
 
     fn permit_or_wait(self: &Arc<Self>, purpose: Purpose) -> Result<Permit, oneshot::Receiver<Permit>> {
@@ -251,3 +264,6 @@ const MOST_OVERTAKEN: usize = 8;
 
 /// How long the failure of one connect stands for that of others.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// How long what a server does not offer is taken for true: another one may be in its place.
+const TRY_DIRECT_AGAIN: Duration = Duration::from_secs(10);

@@ -9,9 +9,10 @@
 //! | `memory` | buffers of Python objects; all unsafe code |
 //! | `engine` | commands, to one server or a cluster; nothing of Python |
 //! | `transfer`, `lane_sets`, `lanes` | batches of large values, and their connections; nothing of Python but its memory |
+//! | `direct`, `registration` | values in registered memory, which servers read and write themselves |
 //! | `base_client`, `subscriber` | what the classes for threads and those for asyncio have in common: each method is there once |
 //! | `caller` | the difference: a call waits, or returns a future |
-//! | `client`, `async_client`, `lmcache`, `registration`, `bridge` | the classes |
+//! | `client`, `async_client`, `lmcache`, `bridge` | the classes |
 //! | `credentials` | the program's provider of user and password |
 //! | `connected`, `pubsub` | what `__init__` makes of an object; what a subscriber has received |
 //! | `python`, `arguments`, `batch`, `options`, `reply`, `errors`, `describe` | from Python's objects and back |
@@ -33,6 +34,7 @@ mod completions;
 mod connected;
 mod credentials;
 mod describe;
+mod direct;
 mod engine;
 mod errors;
 mod event_loop;

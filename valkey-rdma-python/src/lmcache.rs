@@ -33,7 +33,8 @@ type Completion = (u64, bool, String, Option<Vec<bool>>);
 ///
 /// ``submit_batch_get``, ``_set``, ``_exists`` and ``_delete`` return a number at once. The descriptor ``event_fd()`` is readable
 /// while ``drain_completions()`` has something to return: tuples of that number, whether all keys succeeded, an error text, and a bool
-/// for each key. A get succeeds if the value has exactly the length of its buffer; otherwise the buffer is untouched.
+/// for each key. A get succeeds if the value has exactly the length of its buffer; otherwise the buffer is untouched, unless a shorter
+/// value came directly.
 ///
 /// Parameters: ``url``; ``connections``, over which batches are spread; ``ttl`` in seconds; ``key_prefix``; ``timeout`` in seconds for
 /// a batch; ``max_pending``, the batches that may be in flight: one more raises BlockingIOError; ``cluster``: with True, ``url`` is a
@@ -233,11 +234,10 @@ impl LMCacheClient {
         self.connector.get()?.submit_count(py, "UNLINK", keys)
     }
 
-    /// Registers memory, which ``submit_batch_set`` then sends from without a copy over RDMA. Each connection registers it with
-    /// the device when it first sends from it, which pins it. Over TCP this changes nothing.
-    #[pyo3(signature = (buffer: "Memory") -> "Registration")]
-    fn register(&self, py: Python<'_>, buffer: &Any) -> PyResult<Registration> {
-        self.connector.get()?.engine(py)?.registrations.register(buffer)
+    /// Registers memory, as ``Client.register`` does: batches of values in it go directly where the server offers that.
+    #[pyo3(signature = (buffer: "Memory", *, direct: "bool" = true) -> "Registration")]
+    fn register(&self, py: Python<'_>, buffer: &Any, direct: bool) -> PyResult<Registration> {
+        self.connector.get()?.engine(py)?.registrations.register(buffer, direct)
     }
 
     /// Takes the batches that are done.

@@ -3,17 +3,19 @@
 //! The protocol became part of Python's stable ABI with 3.11. The symbols and the layout of `Py_buffer` have been the same since
 //! Python 3.3, so they are declared here and one wheel serves 3.10 as well.
 
+use std::any::Any as AnyType;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::slice;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi::{Py_ssize_t, PyObject};
 use pyo3::prelude::*;
+use valkey_rdma_transport::ForeignBytes;
 use valkey_rdma_transport::sync::lock;
 
 use crate::python::{Answer, Any};
@@ -142,6 +144,23 @@ impl Memory {
         start..start + self.len()
     }
 
+    /// True if its exporter lets it be written.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.view().readonly == 0
+    }
+
+    /// The memory in parts of at most `most` bytes. Only for memory made with [`Use::Keep`].
+    pub(crate) fn into_parts(self, most: usize) -> Vec<Part> {
+        let owner = Arc::new(self);
+        let (start, len) = (owner.view().buf.cast::<u8>(), owner.len());
+        let part = |offset| Part {
+            start: start.wrapping_add(offset),
+            len: most.min(len - offset),
+            owner: owner.clone(),
+        };
+        (0..len).step_by(most).map(part).collect()
+    }
+
     /// The memory, for reading. Empty for memory made with [`Use::Keep`].
     pub(crate) fn as_slice(&self) -> &[u8] {
         if self.claim.is_none() {
@@ -186,6 +205,68 @@ impl Drop for Memory {
             claims().give_back(claim);
         }
         released().extend(self.view.take().map(Released));
+    }
+}
+
+/// A part of writable memory that is registered for direct transfers. Its bytes are used only by an operation that has a claim on them.
+pub(crate) struct Part {
+    start: *mut u8,
+    len: usize,
+    owner: Arc<Memory>,
+}
+
+// SAFETY: it is used as a `Box<[u8]>` would be, and its bytes are tied to no thread. `owner` may be dropped anywhere.
+unsafe impl Send for Part {}
+// SAFETY: shared, it is only read.
+unsafe impl Sync for Part {}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: a part of one block that stays until `owner` is dropped. No other part of this registration has a byte of it:
+        // `into_parts` consumes the memory, and `split_off` and `unsplit` move bytes. Only an operation that has a claim on the bytes takes
+        // them, of one registration, and uses its own `Memory` after it has given them back. A Python thread that writes them all the same
+        // changes which bytes are sent.
+        unsafe { slice::from_raw_parts(self.start, self.len) }
+    }
+}
+
+impl AsMut<[u8]> for Part {
+    fn as_mut(&mut self) -> &mut [u8] {
+        assert!(self.owner.is_writable(), "registered for reading only");
+        // SAFETY: as in `as_ref`, the exporter lets it be written, and a device in software writes in the place of an adapter, for an
+        // operation whose claim excludes all others. A Python thread meanwhile sees or leaves arbitrary bytes.
+        unsafe { slice::from_raw_parts_mut(self.start, self.len) }
+    }
+}
+
+// SAFETY: as in `as_ref` and `as_mut`. The export that `owner` has keeps the memory where it is.
+unsafe impl ForeignBytes for Part {
+    fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    fn size(&self) -> usize {
+        self.len
+    }
+
+    fn owner(&self) -> Arc<dyn AnyType + Send + Sync> {
+        self.owner.clone()
+    }
+
+    fn split_off(&mut self, at: usize) -> Box<dyn ForeignBytes> {
+        assert!(at <= self.len, "split at {at} of {} bytes", self.len);
+        let rest = Self { start: self.start.wrapping_add(at), len: self.len - at, owner: self.owner.clone() };
+        self.len = at;
+        Box::new(rest)
+    }
+
+    fn unsplit(&mut self, next: Box<dyn ForeignBytes>) {
+        let next: Box<dyn AnyType> = next;
+        let next = next.downcast::<Self>().expect("all parts are of this type");
+        let follows =
+            self.start.wrapping_add(self.len) == next.start && Arc::ptr_eq(&self.owner, &next.owner);
+        assert!(follows, "it lies elsewhere");
+        self.len += next.len;
     }
 }
 

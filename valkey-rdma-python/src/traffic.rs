@@ -1,8 +1,10 @@
 //! [`Traffic`]: what moved between buffers and the server.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use valkey_rdma_client::{Error, Fetched};
+use valkey_rdma_transport::sync::lock;
 
 use crate::errors::Failure;
 use crate::transfer::PerKey;
@@ -17,6 +19,9 @@ pub(crate) struct Traffic {
     stored_bytes: Count,
     failures: Count,
     timeouts: Count,
+    direct: Count,
+    /// Why the last value in registered memory did not go directly. `None`: it did.
+    not_direct: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -56,6 +61,22 @@ impl Traffic {
         }
     }
 
+    /// Counts a value that the server's adapter moved.
+    pub(crate) fn direct(&self) {
+        self.direct.add(1);
+        *lock(&self.not_direct) = None;
+    }
+
+    /// A value in registered memory went over the stream, or failed.
+    pub(crate) fn not_direct(&self, reason: impl ToString) {
+        *lock(&self.not_direct) = Some(reason.to_string());
+    }
+
+    /// Why the last value in registered memory did not go directly.
+    pub(crate) fn why_not_direct(&self) -> Option<String> {
+        lock(&self.not_direct).clone()
+    }
+
     /// The outcomes by key. Of a batch that failed as a whole there are none, and it counts as one failure.
     fn outcomes<'a, T>(&self, batch: &'a Result<PerKey<T>, Failure>) -> &'a [Result<T, Error>] {
         match batch {
@@ -67,7 +88,7 @@ impl Traffic {
     }
 
     /// Name and value of each.
-    pub(crate) fn read(&self) -> [(&'static str, u64); 7] {
+    pub(crate) fn read(&self) -> [(&'static str, u64); 8] {
         [
             ("loads", &self.loads),
             ("loaded_bytes", &self.loaded_bytes),
@@ -76,6 +97,7 @@ impl Traffic {
             ("stored_bytes", &self.stored_bytes),
             ("failures", &self.failures),
             ("timeouts", &self.timeouts),
+            ("direct", &self.direct),
         ]
         .map(|(name, count)| (name, count.0.load(Ordering::Relaxed)))
     }

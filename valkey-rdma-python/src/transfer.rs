@@ -1,12 +1,15 @@
 //! Batches of values on lanes: cut into chunks, sent on several lanes at once, joined in order.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
-use valkey_rdma_client::{Client, Command, Dedicated, Error, Fate, Fetched, LostCause, ServerError};
+use valkey_rdma_client::{
+    Client, Command, Dedicated, DirectSlice, Error, Fate, Fetched, LostCause, Placed, ServerError,
+};
 use valkey_rdma_transport::sync::lock;
 
 use crate::lane_sets::LaneSets;
@@ -44,10 +47,28 @@ pub(crate) trait Item: Send + Sized + 'static {
     type Common: Copy + Send + Sync + 'static;
     const PURPOSE: Purpose;
 
-    fn key(&self) -> &[u8];
+    fn key(&self) -> &Bytes;
+
+    /// The addresses of the value's bytes.
+    fn range(&self) -> Range<usize>;
 
     /// Bytes of the value.
-    fn len(&self) -> usize;
+    fn len(&self) -> usize {
+        self.range().len()
+    }
+
+    /// Why a direct transfer cannot do it.
+    fn not_direct(common: Self::Common) -> Option<&'static str>;
+
+    /// Moves a value between the server and registered memory.
+    fn transfer(
+        client: &Client,
+        key: &Bytes,
+        slices: Vec<DirectSlice>,
+    ) -> impl Future<Output = Result<Placed, Error>> + Send;
+
+    /// The outcome of a value of this length that was moved, in the memory for it. `None`: there is no such key.
+    fn moved(len: Option<usize>, room: usize, common: Self::Common) -> Self::Outcome;
 
     /// Sends items together on a lane, once. Fails if the lane does.
     fn attempt(
@@ -87,7 +108,7 @@ impl<C: Copy> Batch<C> {
         self.begun.load(Ordering::Relaxed)
     }
 
-    fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.begun.store(true, Ordering::Relaxed);
     }
 }
@@ -275,12 +296,28 @@ impl Item for Load {
     type Common = Fit;
     const PURPOSE: Purpose = Purpose::Load;
 
-    fn key(&self) -> &[u8] {
+    fn key(&self) -> &Bytes {
         &self.key
     }
 
-    fn len(&self) -> usize {
-        self.memory.len()
+    fn range(&self) -> Range<usize> {
+        self.memory.range()
+    }
+
+    fn not_direct(_: Fit) -> Option<&'static str> {
+        None
+    }
+
+    async fn transfer(client: &Client, key: &Bytes, slices: Vec<DirectSlice>) -> Result<Placed, Error> {
+        client.get_direct(key, slices).await
+    }
+
+    fn moved(len: Option<usize>, room: usize, fit: Fit) -> Fetched {
+        match len {
+            None => Fetched::Missing,
+            Some(len) if fit == Fit::Exactly && len != room => Fetched::Skipped(len),
+            Some(len) => Fetched::Read(len),
+        }
     }
 
     async fn attempt(items: &mut [Self], lane: &mut Dedicated, fit: Fit) -> Result<PerKey<Fetched>, Error> {
@@ -341,13 +378,25 @@ impl Item for Store {
     type Common = Option<u64>;
     const PURPOSE: Purpose = Purpose::Store;
 
-    fn key(&self) -> &[u8] {
+    fn key(&self) -> &Bytes {
         &self.key
     }
 
-    fn len(&self) -> usize {
-        self.value.len()
+    fn range(&self) -> Range<usize> {
+        let start = self.value.as_ptr().addr();
+        start..start + self.value.len()
     }
+
+    /// The direct command has no time to live, and a second one would leave a value without it if it failed.
+    fn not_direct(ttl: Option<u64>) -> Option<&'static str> {
+        ttl.and(Some("the value has a time to live"))
+    }
+
+    async fn transfer(client: &Client, key: &Bytes, slices: Vec<DirectSlice>) -> Result<Placed, Error> {
+        client.set_direct(key, slices).await
+    }
+
+    fn moved(_: Option<usize>, _: usize, _: Option<u64>) {}
 
     async fn attempt(
         items: &mut [Self],

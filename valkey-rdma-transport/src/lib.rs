@@ -93,7 +93,7 @@ pub use config::Config;
 #[doc(hidden)]
 pub use config::{UrlOptions, percent_decode};
 pub use device::{DeviceFault, DeviceInfo, DeviceKind, Obstacle, SharedCq, SharedCqError, UnknownName};
-pub use direct::{DirectMemory, DirectMemoryError, DirectSlice, Exposed, RemoteRange};
+pub use direct::{DirectMemory, DirectMemoryError, DirectSlice, Exposed, ForeignBytes, RemoteRange};
 pub use error::{GidProblem, RejectReason, SystemError, TransportError, is_out_of_descriptors};
 pub use listener::{Listener, Request};
 #[doc(hidden)]

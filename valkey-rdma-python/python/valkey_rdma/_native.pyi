@@ -110,9 +110,13 @@ class AsyncClient:
     def pipeline(self) -> AsyncPipeline:
         """Begins a pipeline: commands that are sent together."""
 
-    def register(self, buffer: Memory) -> Registration:
-        """Registers memory, which ``set_from`` and ``mset_from`` then send from without a copy over RDMA. Each connection registers it with
-        the device when it first sends from it, which pins it. Over TCP this changes nothing."""
+    def register(self, buffer: Memory, *, direct: bool=True) -> Registration:
+        """Registers memory, for values of 64 KiB and more that later calls with buffers inside of it move. If the server offers direct
+        transfers, its adapter writes and reads them there; ``stats()`` counts these, and says why others went over the
+        stream. Over RDMA, ``set_from`` and ``mset_from`` send from it without a copy in any case. Over TCP this changes nothing.
+
+        Each connection registers it with the device when it first needs that, which pins it. The server can then read and write all of it
+        until that connection has ended. With ``direct=False``, and if it is read-only, values are only sent from it."""
 
     def set_from(self, key: Key, buffer: Memory, *, ttl: float | None=None, timeout: float | None=None) -> Future[None]:
         """Sets a value from a buffer, without a copy in between. The buffer must not change until the value is set. ``ttl`` is in seconds."""
@@ -220,9 +224,13 @@ class Client:
     def pipeline(self) -> Pipeline:
         """Begins a pipeline: commands that are sent together."""
 
-    def register(self, buffer: Memory) -> Registration:
-        """Registers memory, which ``set_from`` and ``mset_from`` then send from without a copy over RDMA. Each connection registers it with
-        the device when it first sends from it, which pins it. Over TCP this changes nothing."""
+    def register(self, buffer: Memory, *, direct: bool=True) -> Registration:
+        """Registers memory, for values of 64 KiB and more that later calls with buffers inside of it move. If the server offers direct
+        transfers, its adapter writes and reads them there; ``stats()`` counts these, and says why others went over the
+        stream. Over RDMA, ``set_from`` and ``mset_from`` send from it without a copy in any case. Over TCP this changes nothing.
+
+        Each connection registers it with the device when it first needs that, which pins it. The server can then read and write all of it
+        until that connection has ended. With ``direct=False``, and if it is read-only, values are only sent from it."""
 
     def set_from(self, key: Key, buffer: Memory, *, ttl: float | None=None, timeout: float | None=None) -> None:
         """Sets a value from a buffer, without a copy in between. The buffer must not change until the value is set. ``ttl`` is in seconds."""
@@ -248,7 +256,8 @@ class LMCacheClient:
 
     ``submit_batch_get``, ``_set``, ``_exists`` and ``_delete`` return a number at once. The descriptor ``event_fd()`` is readable
     while ``drain_completions()`` has something to return: tuples of that number, whether all keys succeeded, an error text, and a bool
-    for each key. A get succeeds if the value has exactly the length of its buffer; otherwise the buffer is untouched.
+    for each key. A get succeeds if the value has exactly the length of its buffer; otherwise the buffer is untouched, unless a shorter
+    value came directly.
 
     Parameters: ``url``; ``connections``, over which batches are spread; ``ttl`` in seconds; ``key_prefix``; ``timeout`` in seconds for
     a batch; ``max_pending``, the batches that may be in flight: one more raises BlockingIOError; ``cluster``: with True, ``url`` is a
@@ -270,9 +279,8 @@ class LMCacheClient:
     def info(self) -> dict[str, Any]:
         """Describes the connection."""
 
-    def register(self, buffer: Memory) -> Registration:
-        """Registers memory, which ``submit_batch_set`` then sends from without a copy over RDMA. Each connection registers it with
-        the device when it first sends from it, which pins it. Over TCP this changes nothing."""
+    def register(self, buffer: Memory, *, direct: bool=True) -> Registration:
+        """Registers memory, as ``Client.register`` does: batches of values in it go directly where the server offers that."""
 
     def stats(self) -> dict[str, Any]:
         """Counters, and the batches in flight."""
@@ -304,16 +312,16 @@ class Pipeline:
 
 @final
 class Registration:
-    """Memory that a client sends values from without a copy, made by ``register``. ``with`` ends it, and so does ``close()``.
+    """Memory that values are moved to and from without a copy, made by ``register``. ``with`` ends it, and so does ``close()``.
 
-    The object cannot be resized or freed until the registration and the connections that have sent from it are closed."""
+    The object cannot be resized or freed until the registration and the connections that have used it are closed."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_exception: object) -> None: ...
 
     def close(self) -> None:
-        """Ends the registration. Values sent later are copied again."""
+        """Ends the registration. Values are copied again in later calls; those in flight go on."""
 
     @property
     def nbytes(self) -> int:

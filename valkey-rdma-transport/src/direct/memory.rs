@@ -1,5 +1,6 @@
 //! [`DirectMemory`]: who may use which bytes of it, the application or a device.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -10,6 +11,7 @@ use bytes::BufMut;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 
+use super::piece::{ForeignBytes, Piece};
 use crate::send_memory::SendMemory;
 use crate::sync::{Mutex, lock};
 
@@ -62,14 +64,24 @@ struct Inner {
 /// All bytes that no [`DirectSlice`] has, in pieces by their offset. No piece is empty, and none overlap.
 #[derive(Default)]
 struct Ranges {
-    free: BTreeMap<u32, BytesMut>,
+    free: BTreeMap<u32, Piece>,
     /// Devices may use these.
-    lent: BTreeMap<u32, BytesMut>,
+    lent: BTreeMap<u32, Lent>,
 }
+
+/// A range that devices may use.
+struct Lent {
+    bytes: Piece,
+    /// Ends the connection whose peer may use it.
+    cut: Option<Cut>,
+}
+
+/// Ends a connection, unless it is gone.
+pub(crate) type Cut = Arc<dyn Fn() + Send + Sync>;
 
 /// A range of a [`DirectMemory`], owned: no one else reads or writes it. Dropped, it can be taken again.
 pub struct DirectSlice {
-    bytes: BytesMut,
+    bytes: Piece,
     offset: u32,
     memory: DirectMemory,
 }
@@ -122,10 +134,27 @@ impl DirectMemory {
         drop(bytes.split_off(len));
         // The device reaches it by its address. No reference of ours covers what the device uses.
         let start = bytes.as_mut_ptr().expose_provenance();
-        let ranges = Ranges { free: BTreeMap::from([(0, bytes)]), ..Ranges::default() };
         // Any part of it holds all of it.
-        let sent = SendMemory::new(start, registered, Arc::new(head));
-        Ok(Self(Arc::new(Inner { sent, ranges: Mutex::new(ranges), came_back: Notify::new() })))
+        Ok(Self::new(start, registered, Piece::Allocated(bytes), Arc::new(head)))
+    }
+
+    /// Takes memory that something else owns, such as an arena of another language. It need not begin at a page. Bytes that are free are
+    /// neither read nor written, so their owner may use them.
+    ///
+    /// # Errors
+    /// [`DirectMemoryError::Length`] unless it has 1 byte to 4 GiB less 1 byte: make several of a larger one.
+    pub fn from_foreign(bytes: Box<dyn ForeignBytes>) -> Result<Self, DirectMemoryError> {
+        let len = bytes.size();
+        let registered = u32::try_from(len).ok().filter(|len| *len > 0);
+        let registered = registered.ok_or(DirectMemoryError::Length { len })?;
+        let (start, owner) = (bytes.start().expose_provenance(), bytes.owner());
+        Ok(Self::new(start, registered, Piece::Foreign(bytes), owner))
+    }
+
+    fn new(start: usize, len: u32, bytes: Piece, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        let ranges = Ranges { free: BTreeMap::from([(0, bytes)]), ..Ranges::default() };
+        let sent = SendMemory::new(start, len, owner);
+        Self(Arc::new(Inner { sent, ranges: Mutex::new(ranges), came_back: Notify::new() }))
     }
 
     /// Length in bytes.
@@ -146,7 +175,7 @@ impl DirectMemory {
         }
         let offset = range.start as u32;
         let bytes = match range.len() {
-            0 => BytesMut::new(),
+            0 => Piece::default(),
             len => lock(&self.0.ranges).take(offset, len).ok_or(DirectMemoryError::Taken { range })?,
         };
         Ok(DirectSlice { bytes, offset, memory: self.clone() })
@@ -168,7 +197,29 @@ impl DirectMemory {
         }
     }
 
-    fn put_back(&self, offset: u32, bytes: BytesMut) {
+    /// Ends each connection whose peer may use a byte of the range, at once. That is how a caller gets back what it has lent to a call that
+    /// has no reply in time: [`take_when_free`](Self::take_when_free) waits until the devices of these connections are closed. What else was
+    /// in flight on them is lost.
+    pub fn recall(&self, range: Range<usize>) {
+        let cuts: Vec<_> = {
+            let ranges = lock(&self.0.ranges);
+            let end = u32::try_from(range.end).unwrap_or(u32::MAX);
+            let lent = ranges.lent.range(..end);
+            let reaches = |(first, lent): &(&u32, &Lent)| **first as usize + lent.bytes.len() > range.start;
+            lent.filter(reaches).filter_map(|(_, lent)| lent.cut.clone()).collect()
+        };
+        // That takes the lock of the connection, which lends under it.
+        cuts.iter().for_each(|cut| cut());
+    }
+
+    /// The same bytes, which connections send from where they are, if they lie in this memory: as
+    /// [`SendRegion::lend`](crate::SendRegion::lend), for bytes that the caller keeps from changing without taking them.
+    #[must_use]
+    pub fn lend(&self, value: Bytes) -> Bytes {
+        if self.0.sent.contains(&value) { self.0.sent.lend(value) } else { value }
+    }
+
+    fn put_back(&self, offset: u32, bytes: Piece) {
         if !bytes.is_empty() {
             lock(&self.0.ranges).put_back(offset, bytes);
             self.0.came_back.notify_waiters();
@@ -190,9 +241,9 @@ impl DirectMemory {
 impl DirectMemory {
     /// Copies bytes to where a device may write. `false`: it may not, and a part may have been copied.
     pub(crate) fn copy_in(&self, offset: usize, mut bytes: &[u8]) -> bool {
-        self.visit_lent(offset..offset + bytes.len(), &mut |piece| {
-            let (now, later) = bytes.split_at(piece.len());
-            piece.copy_from_slice(now);
+        self.visit_lent(offset..offset + bytes.len(), &mut |piece, range| {
+            let (now, later) = bytes.split_at(range.len());
+            piece[range].copy_from_slice(now);
             bytes = later;
         })
     }
@@ -203,26 +254,28 @@ impl DirectMemory {
     /// If `out` has no room for them.
     pub(crate) fn copy_to(&self, range: Range<usize>, out: &mut dyn BufMut) -> bool {
         self.0.sent.copy_to(range.clone(), out)
-            || (self.is_lent(range.clone()) && self.visit_lent(range, &mut |piece| out.put_slice(piece)))
+            || (self.is_lent(range.clone())
+                && self.visit_lent(range, &mut |piece, range| out.put_slice(&piece[range])))
     }
 
     /// Whether a device may use all of this range.
     pub(crate) fn is_lent(&self, range: Range<usize>) -> bool {
-        self.visit_lent(range, &mut |_| ())
+        self.visit_lent(range, &mut |_, _| ())
     }
 
-    /// Shows the lent pieces that make up `range`, in order, up to the first byte that is not lent: `false`.
-    fn visit_lent(&self, range: Range<usize>, visit: &mut dyn FnMut(&mut [u8])) -> bool {
+    /// Shows what makes up `range`, as ranges of lent pieces in order, up to the first byte that is not lent: `false`.
+    fn visit_lent(&self, range: Range<usize>, visit: &mut dyn FnMut(&mut Piece, Range<usize>)) -> bool {
         let mut ranges = lock(&self.0.ranges);
         let mut at = range.start;
         while at < range.end {
-            let Some((&first, bytes)) = ranges.lent.range_mut(..=at as u32).next_back() else { return false };
+            let Some((&first, lent)) = ranges.lent.range_mut(..=at as u32).next_back() else { return false };
+            let bytes = &mut lent.bytes;
             let first = first as usize;
             let end = bytes.len().min(range.end - first);
             if at - first >= end {
                 return false;
             }
-            visit(&mut bytes[at - first..end]);
+            visit(bytes, at - first..end);
             at = first + end;
         }
         true
@@ -253,7 +306,7 @@ impl WeakDirectMemory {
 
 impl Ranges {
     /// Cuts `len` bytes out of a free piece. `None`: one of them is not free.
-    fn take(&mut self, offset: u32, len: usize) -> Option<BytesMut> {
+    fn take(&mut self, offset: u32, len: usize) -> Option<Piece> {
         let (&first, piece) = self.free.range_mut(..=offset).next_back()?;
         let skip = (offset - first) as usize;
         if piece.len() < skip + len {
@@ -271,7 +324,7 @@ impl Ranges {
     }
 
     /// Puts a piece back, and joins it with its neighbours.
-    fn put_back(&mut self, mut offset: u32, mut bytes: BytesMut) {
+    fn put_back(&mut self, mut offset: u32, mut bytes: Piece) {
         let before = self.free.range(..offset).next_back();
         if let Some((first, _)) = before
             .map(|(first, piece)| (*first, piece.len()))
@@ -325,7 +378,7 @@ impl DirectSlice {
         self.bytes.unsplit(next.into_bytes());
     }
 
-    fn into_bytes(mut self) -> BytesMut {
+    fn into_bytes(mut self) -> Piece {
         std::mem::take(&mut self.bytes)
     }
 
@@ -335,12 +388,12 @@ impl DirectSlice {
         &self.memory
     }
 
-    /// Lets devices use it.
-    pub(crate) fn lend(mut self) -> LentSlice {
+    /// Lets devices use it. `cut` ends the connection whose peer may use it too.
+    pub(crate) fn lend(mut self, cut: Option<Cut>) -> LentSlice {
         let bytes = std::mem::take(&mut self.bytes);
         let range = self.offset..self.offset + bytes.len() as u32;
         if !bytes.is_empty() {
-            lock(&self.memory.0.ranges).lent.insert(self.offset, bytes);
+            lock(&self.memory.0.ranges).lent.insert(self.offset, Lent { bytes, cut });
         }
         LentSlice { range, memory: self.memory.clone() }
     }
@@ -358,10 +411,10 @@ impl LentSlice {
         DirectSlice { bytes, offset: self.range.start, memory: self.memory.clone() }
     }
 
-    fn remove(&self) -> BytesMut {
+    fn remove(&self) -> Piece {
         let empty = self.range.is_empty();
         let lent = (!empty).then(|| lock(&self.memory.0.ranges).lent.remove(&self.range.start));
-        lent.flatten().unwrap_or_default()
+        lent.flatten().map(|lent| lent.bytes).unwrap_or_default()
     }
 }
 

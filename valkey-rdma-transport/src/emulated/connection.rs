@@ -18,8 +18,8 @@ use super::socket::{self, SocketLink, SocketRequest};
 use super::{MAX_MESSAGE, MOST, refused};
 use crate::device::report::REASON_CONSUMER;
 use crate::device::{
-    Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceOptions, Limits,
-    check_limits, check_reads,
+    Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceOptions, Limits, check_limits,
+    check_reads,
 };
 use crate::direct::DirectMemory;
 use crate::error::{RejectReason, TransportError};

@@ -15,8 +15,8 @@ use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, ReceiveRequest, Region, RegionId, WrId};
 
 use self::requester::SendQueue;
-use super::{MOST, RNR_RETRY_FOREVER};
 use super::device::FaultPlan;
+use super::{MOST, RNR_RETRY_FOREVER};
 use crate::device::{Access, CmEvent, DeviceOptions};
 use crate::direct::WeakDirectMemory;
 use crate::send_memory::SendMemory;
@@ -309,7 +309,9 @@ impl Memory {
     pub(super) fn lock(&self) -> MutexGuard<'_, Box<[u8]>> {
         match &self.place {
             Place::Own(bytes) => lock(bytes),
-            Place::Lent(_) | Place::Direct(_) | Place::Gone => panic!("memory lent to the device is only sent"),
+            Place::Lent(_) | Place::Direct(_) | Place::Gone => {
+                panic!("memory lent to the device is only sent")
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use super::state::{ConnectionState, SharedConnection};
 use super::transfer::SEND_IN_PLACE_FROM;
 use super::{Monitor, Stream};
 use crate::device::Access;
-use crate::direct::{DirectMemory, DirectSlice, Exposed, RemoteRange};
+use crate::direct::{Cut, DirectMemory, DirectSlice, Exposed, RemoteRange};
 use crate::error::TransportError;
 use crate::send_memory::PinnedSlice;
 
@@ -44,7 +44,8 @@ impl Stream {
     /// is the server's side; [`TransportError::Memory`] if the memory cannot be pinned, [`TransportError::Device`] if the device
     /// refuses; the error of the end if the connection has ended. The slice goes back to its memory.
     pub fn expose(&self, slice: DirectSlice, access: Access) -> Result<Exposed, TransportError> {
-        self.shared.with(|connection| connection.expose(slice, access))
+        let cut = self.shared.cut_later();
+        self.shared.with(|connection| connection.expose(slice, access, cut))
     }
 
     /// A handle that starts direct transfers. `None` unless this is the server's side, and its client has chosen
@@ -241,9 +242,9 @@ impl ConnectionState {
         self.device.region_of_direct(memory, access)
     }
 
-    fn expose(&mut self, slice: DirectSlice, access: Access) -> Result<Exposed, TransportError> {
+    fn expose(&mut self, slice: DirectSlice, access: Access, cut: Cut) -> Result<Exposed, TransportError> {
         let region = self.register(slice.memory(), access)?;
-        let lent = slice.lend();
+        let lent = slice.lend(Some(cut));
         let (offset, len) = (lent.range().start, lent.range().len() as u32);
         let remote = RemoteRange { addr: region.addr + u64::from(offset), rkey: region.rkey, len };
         Ok(Exposed::new(remote, lent, self.device.direct.left_behind.share()))
@@ -312,7 +313,8 @@ impl ConnectionState {
             return Err(TransportError::ReadsOff);
         }
         let region = self.device.region_of_direct(into.memory(), Access::Local)?.id;
-        let lent = into.lend();
+        // The peer does not write here.
+        let lent = into.lend(None);
         let local = Slice { region, offset: lent.range().start, len: lent.range().len() as u32 };
         let target = ReadTarget::new(lent);
         let transfer = self.start(Direction::Read, local, from)?;

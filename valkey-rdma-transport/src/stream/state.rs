@@ -7,13 +7,14 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
-use valkey_rdma_proto::{self as proto, Connection, DeliveryReport, FeatureSet, Role};
+use valkey_rdma_proto::{self as proto, CloseReason, Connection, DeliveryReport, FeatureSet, Role};
 
 use super::device_io::{DeviceIo, Teardown};
 use super::direct_io::Held;
 use super::poll_policy::PollPolicy;
 use crate::config::Config;
 use crate::device::DeviceConnection;
+use crate::direct::Cut;
 use crate::error::TransportError;
 use crate::limiter::ConnectionPermit;
 use crate::polling::{self, Polling};
@@ -44,6 +45,16 @@ impl SharedConnection {
         };
         wake_set.wake();
         result
+    }
+
+    /// Ends the connection at once when it is called. Does not keep it.
+    pub(super) fn cut_later(&self) -> Cut {
+        let connection = Arc::downgrade(&self.0);
+        Arc::new(move || {
+            if let Some(connection) = connection.upgrade() {
+                Self(connection).with(ConnectionState::cut);
+            }
+        })
     }
 }
 
@@ -173,6 +184,13 @@ impl ConnectionState {
     /// Starts an orderly close. Repeated calls do nothing.
     fn close(&mut self) {
         self.core.close(self.now());
+        self.flush_work();
+    }
+
+    /// Ends the connection without an orderly close: the peer may never answer.
+    fn cut(&mut self) {
+        self.close_error.get_or_insert(TransportError::Lost(CloseReason::Local));
+        self.core.handle_device_failure(self.now());
         self.flush_work();
     }
 

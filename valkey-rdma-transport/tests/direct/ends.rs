@@ -40,6 +40,31 @@ async fn a_range_that_is_dropped_while_exposed_is_not_given_back_before_the_devi
 }
 
 #[tokio::test]
+async fn a_range_that_is_recalled_comes_back_by_the_end_of_its_connection_d5() {
+    let (mut client, mut server, _direct) = direct_pair().await;
+    let (mut bystander, mut other_server, _other) = direct_pair().await;
+    let memory = memory(1000);
+    let exposed = expose(&client, &memory, 100..200, 0, Access::RemoteWrite);
+    let of_bystander = expose(&bystander, &memory, 200..300, 0, Access::RemoteWrite);
+    memory.recall(0..100);
+    memory.recall(300..1000);
+    say(&mut server, 1).await;
+    assert_eq!(hear(&mut client).await, 1, "nothing of that was lent");
+    drop(exposed);
+    memory.recall(0..200);
+    assert_eq!(bounded(client.read(&mut [0])).await.expect("ends"), 0);
+    assert_eq!(bounded(server.read(&mut [0])).await.expect("ends"), 0);
+    drop(client);
+    free_again(&memory, 0..200).await;
+    say(&mut other_server, 2).await;
+    assert_eq!(hear(&mut bystander).await, 2);
+    drop(of_bystander.withdraw());
+    memory.recall(0..1000);
+    say(&mut other_server, 3).await;
+    assert_eq!(hear(&mut bystander).await, 3, "it has nothing any more");
+}
+
+#[tokio::test]
 async fn a_range_that_outlives_its_connection_is_free_when_it_is_dropped_d5() {
     let (client, server, _direct) = direct_pair().await;
     let memory = memory(100);

@@ -43,7 +43,7 @@ fn ranges_come_back_in_any_order_and_keep_their_bytes() {
 #[test]
 fn a_lent_range_is_taken_and_only_a_device_reaches_it() {
     let memory = memory();
-    let lent = [memory.take(10..20).expect("free").lend(), memory.take(20..30).expect("free").lend()];
+    let lent = [memory.take(10..20).expect("free").lend(None), memory.take(20..30).expect("free").lend(None)];
     assert!(memory.take(15..16).is_err());
     assert!(memory.is_lent(10..30) && !memory.is_lent(9..11) && !memory.is_lent(29..31));
     assert!(memory.copy_in(18, &[1, 2, 3, 4]), "over both");
@@ -71,11 +71,98 @@ fn frozen_bytes_are_known_to_writers_and_hold_their_range() {
     assert!(memory.take(30..40).is_ok());
 }
 
+/// As another language would have it: it notices the end of the last part.
+struct Arena {
+    bytes: BytesMut,
+    start: usize,
+    owner: Arc<()>,
+}
+
+impl AsRef<[u8]> for Arena {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsMut<[u8]> for Arena {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+// SAFETY: the vector behind `bytes` stays where it is, and each part has its own bytes. The owner is not needed for it: no device in
+// hardware registers it.
+#[expect(unsafe_code, reason = "a promise of implementors")]
+unsafe impl ForeignBytes for Arena {
+    fn start(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.start)
+    }
+
+    fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn owner(&self) -> Arc<dyn Any + Send + Sync> {
+        self.owner.clone()
+    }
+
+    fn split_off(&mut self, at: usize) -> Box<dyn ForeignBytes> {
+        assert!(0 < at && at < self.bytes.len(), "inside");
+        let bytes = self.bytes.split_off(at);
+        Box::new(Self { bytes, start: self.start + at, owner: self.owner.clone() })
+    }
+
+    fn unsplit(&mut self, next: Box<dyn ForeignBytes>) {
+        let next: Box<dyn Any> = next;
+        self.bytes.unsplit(next.downcast::<Self>().expect("of this type").bytes);
+    }
+}
+
+#[test]
+fn foreign_memory_is_taken_lent_and_put_together_like_any_other() {
+    let owner = Arc::new(());
+    let mut bytes = BytesMut::zeroed(100);
+    let start = bytes.as_mut_ptr().expose_provenance();
+    let arena = Arena { bytes, start, owner: owner.clone() };
+    let memory = DirectMemory::from_foreign(Box::new(arena)).expect("a length");
+    assert_eq!((memory.len(), memory.sent().start()), (100, start));
+
+    let mut slice = memory.take(10..60).expect("free");
+    assert_eq!(slice.as_ptr().addr(), start + 10);
+    let mut rest = slice.split_off(20);
+    rest.fill(3);
+    let lent = slice.lend(None);
+    assert!(memory.is_lent(10..30) && memory.copy_in(28, &[1, 2]));
+    let mut slice = lent.take_back();
+    slice.unsplit(rest);
+    assert_eq!(slice[18..21], [1, 2, 3]);
+    assert_eq!(slice.freeze().as_ptr().addr(), start + 10);
+    assert_eq!(free(&memory), [(0, 100)]);
+
+    let whole = memory.take(0..100).expect("free");
+    drop(memory);
+    assert!(Arc::strong_count(&owner) > 1, "kept by the slice");
+    drop(whole);
+    assert_eq!(Arc::strong_count(&owner), 1);
+}
+
+#[test]
+fn bytes_of_the_memory_are_lent_without_taking_them() {
+    use crate::send_memory::PinnedSlice;
+    let memory = memory();
+    let value = memory.take(30..40).expect("free").freeze();
+    let lent = memory.lend(value.slice(2..8));
+    drop(value);
+    assert!(PinnedSlice::of(&lent).is_some());
+    let other = Bytes::from(vec![1; 10]);
+    assert_eq!(memory.lend(other.clone()).as_ptr(), other.as_ptr());
+}
+
 #[test]
 fn empty_ranges_disturb_nothing_and_others_stay_inside() {
     let memory = memory();
-    let lent = memory.take(10..20).expect("free").lend();
-    drop(memory.take(10..10).expect("empty").lend());
+    let lent = memory.take(10..20).expect("free").lend(None);
+    drop(memory.take(10..10).expect("empty").lend(None));
     assert!(memory.take(100..100).expect("empty").is_empty());
     assert!(memory.is_lent(10..20));
     drop(lent);

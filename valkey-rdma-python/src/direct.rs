@@ -1,0 +1,119 @@
+//! [`Direct`]: values in registered memory that a server's adapter reads and writes itself. What cannot go this way, goes over lanes.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use valkey_rdma_client::{Client, DirectMemory, DirectSlice, Error, Fate, Way};
+
+use crate::lane_sets::LaneSets;
+use crate::traffic::Traffic;
+use crate::transfer::Item;
+
+/// Where a value lies in registered memory: in each part in order.
+#[derive(Clone)]
+pub(crate) struct Place(Vec<(DirectMemory, Range<usize>)>);
+
+impl Place {
+    pub(crate) fn new(ranges: Vec<(DirectMemory, Range<usize>)>) -> Self {
+        Self(ranges)
+    }
+
+    /// `None`: another call has some of it.
+    fn take(&self) -> Option<Vec<DirectSlice>> {
+        self.0.iter().map(|(memory, range)| memory.take(range.clone()).ok()).collect()
+    }
+
+    /// Waits until no device can reach it any more. A server that has not replied in time loses its connection for that.
+    pub(crate) async fn reclaim(&self) {
+        for (memory, range) in &self.0 {
+            let mut free = std::pin::pin!(memory.take_when_free(range.clone()));
+            if timeout(PATIENCE, free.as_mut()).await.is_err() {
+                memory.recall(range.clone());
+                // It is inside of its memory, so nothing else can come.
+                let _ = free.await;
+            }
+        }
+    }
+}
+
+/// Moves values directly.
+#[derive(Clone)]
+pub(crate) struct Direct {
+    client: Client,
+    sets: Arc<LaneSets>,
+    traffic: Arc<Traffic>,
+}
+
+/// The outcome of an item, unless it has to go over a lane.
+type Moved<T> = Option<Result<<T as Item>::Outcome, Error>>;
+
+impl Direct {
+    pub(crate) fn new(client: Client, sets: Arc<LaneSets>, traffic: Arc<Traffic>) -> Self {
+        Self { client, sets, traffic }
+    }
+
+    /// Moves each item that has a place, all at once. A caller that drops the future [reclaims](Place::reclaim) the places.
+    pub(crate) async fn send_all<T: Item>(
+        &self,
+        items: &[T],
+        places: &[Option<Place>],
+        common: T::Common,
+    ) -> Vec<Moved<T>> {
+        if let ([item], [Some(place)]) = (items, places) {
+            return vec![self.clone().send::<T>(item.key().clone(), item.len(), place.clone(), common).await];
+        }
+        let mut moved: Vec<Moved<T>> = items.iter().map(|_| None).collect();
+        let mut calls = JoinSet::new();
+        for (at, (item, place)) in items.iter().zip(places).enumerate() {
+            let Some(place) = place.clone() else { continue };
+            let call = self.clone().send::<T>(item.key().clone(), item.len(), place, common);
+            calls.spawn(async move { (at, call.await) });
+        }
+        while let Some(joined) = calls.join_next().await {
+            match joined {
+                Ok((at, outcome)) => moved[at] = outcome,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // Python exits, and the background threads end all tasks, this one too.
+                Err(_) => std::future::pending().await,
+            }
+        }
+        moved
+    }
+
+    async fn send<T: Item>(self, key: Bytes, room: usize, place: Place, common: T::Common) -> Moved<T> {
+        let lanes = self.sets.of(&key).filter(|lanes| lanes.may_be_direct())?;
+        let slices = place.take()?;
+        let error = match T::transfer(&self.client, &key, slices).await {
+            Ok(placed) => {
+                match &placed.way {
+                    Way::Stream(reason) => {
+                        lanes.are_not_direct();
+                        self.traffic.not_direct(reason);
+                    }
+                    _ => self.traffic.direct(),
+                }
+                return Some(Ok(T::moved(placed.len, room, common)));
+            }
+            Err(error) => error,
+        };
+        place.reclaim().await;
+        self.traffic.not_direct(&error);
+        let is_final = match &error {
+            Error::TimedOut(_) => true,
+            Error::Lost(_) if lanes.settings().retries == 0 => true,
+            // What a server refuses is refused again, or fits over a lane.
+            error => error.fate() == Fate::MayHaveRun && !T::is_repeatable(error),
+        };
+        is_final.then_some(Err(error))
+    }
+}
+
+/// How long a call that was cancelled, or is late, waits for its reply. Then its connection ends, and with it the other calls on it.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// From this length on, values go directly. Shorter ones take no longer over a lane.
+pub(crate) const DIRECT_FROM: usize = 64 << 10;
