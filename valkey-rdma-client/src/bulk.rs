@@ -1,9 +1,8 @@
 //! [`Bulk`]: a server's connection for direct transfers. It has a connection of its own, so that no small command waits behind a large
 //! value, and so that memory is registered once.
 //!
-//! [`transfer`] is one call with its command and its reply, [`opening`] makes the connection, [`task`] drives it.
+//! [`transfer`] is one call with its command and its reply, [`task`] drives the connection.
 
-mod opening;
 mod placed;
 mod task;
 mod transfer;
@@ -15,10 +14,9 @@ use tokio::sync::mpsc::{self, error::SendError};
 use tokio::time::Instant;
 use valkey_rdma_transport::sync::lock;
 
-use self::opening::Opening;
 pub use self::placed::{NotDirect, Placed, Way};
+pub(crate) use self::task::{Task, earliest, passed};
 pub(crate) use self::transfer::{Attempt, Caller, Direction, Request, Transfer};
-use crate::server::Server;
 use crate::stats::ConnectionInfo;
 
 /// The connection, once a call has needed it.
@@ -36,7 +34,7 @@ enum State {
 }
 
 /// What the task is asked for.
-enum Message {
+pub(crate) enum Message {
     Begin(Request),
     /// To begin no more, and to end after the replies to what is in flight, at this time at the latest.
     Close(Option<Instant>),
@@ -45,7 +43,7 @@ enum Message {
 }
 
 impl Message {
-    fn into_request(self) -> Option<Request> {
+    pub(crate) fn into_request(self) -> Option<Request> {
         match self {
             Self::Begin(request) => Some(request),
             Self::Close(_) | Self::GiveUp => None,
@@ -54,17 +52,23 @@ impl Message {
 }
 
 impl Bulk {
-    /// Hands a call to the connection's task, which is started if there is none.
-    pub(crate) fn begin(&self, server: &Server, request: Request) {
+    /// Hands a call to the connection's task. If there is none, it comes back, with what the next task receives. `shared`: the
+    /// connection that leads to the server now.
+    pub(crate) fn begin(
+        &self,
+        request: Request,
+        shared: &Arc<ConnectionInfo>,
+    ) -> Option<(Request, mpsc::UnboundedReceiver<Message>)> {
         let mut state = lock(&self.0);
         let request = match &*state {
-            State::NotOffered(info) if Arc::ptr_eq(info, &server.info()) => {
-                return request.is_not_direct(NotDirect::NotOffered);
+            State::NotOffered(info) if Arc::ptr_eq(info, shared) => {
+                request.is_not_direct(NotDirect::NotOffered);
+                return None;
             }
             State::Open(messages) => match messages.send(Message::Begin(request)) {
                 // The task has ended.
                 Err(SendError(Message::Begin(request))) => request,
-                _ => return,
+                _ => return None,
             },
             _ => request,
         };
@@ -73,7 +77,7 @@ impl Bulk {
         drop(state);
         // Without the lock, because it may be the last to hold calls.
         drop(before);
-        server.runtime().spawn(Opening::new(server.clone(), received, request).run());
+        Some((request, received))
     }
 
     /// Begins no more calls. Those in flight have time until the deadline.
@@ -95,7 +99,7 @@ impl Bulk {
     }
 
     /// The server of this shared connection does not offer direct transfers.
-    fn not_offered(&self, shared: Arc<ConnectionInfo>) {
+    pub(crate) fn not_offered(&self, shared: Arc<ConnectionInfo>) {
         *lock(&self.0) = State::NotOffered(shared);
     }
 }

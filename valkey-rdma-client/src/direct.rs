@@ -1,9 +1,10 @@
 //! Direct transfers (spec, area D): values pass between the server and [`DirectMemory`](crate::DirectMemory) of the caller, without a copy at
 //! the client. Where the two sides have not agreed on them, the same calls go over the stream.
 //!
-//! [`attempt`] carries a call out on the server's [bulk connection](crate::bulk), [`streamed`] by GET and SET.
+//! [`attempt`] carries a call out on the server's [bulk connection](crate::bulk), which [`opening`] makes; [`streamed`] by GET and SET.
 
 mod attempt;
+mod opening;
 mod streamed;
 
 use futures_util::FutureExt;

@@ -35,7 +35,7 @@ struct InFlight {
     done: Option<oneshot::Sender<Attempt>>,
 }
 
-pub(super) struct Task {
+pub(crate) struct Task {
     raw: RawConnection,
     peer: Arc<str>,
     prefix: Arc<str>,
@@ -52,7 +52,7 @@ pub(super) struct Task {
 struct Closing(Option<Instant>);
 
 impl Task {
-    pub(super) fn new(
+    pub(crate) fn new(
         mut raw: RawConnection,
         connector: &Connector,
         messages: mpsc::UnboundedReceiver<Message>,
@@ -64,7 +64,7 @@ impl Task {
     }
 
     /// Drives the connection to its end. `waiting`: the first calls.
-    pub(super) async fn run(mut self, waiting: VecDeque<Request>) {
+    pub(crate) async fn run(mut self, waiting: VecDeque<Request>) {
         let mut waiting = waiting.into_iter();
         let begun = waiting.by_ref().try_for_each(|request| self.begin(request));
         let driven = match begun {
@@ -225,12 +225,12 @@ fn explained(mut error: ServerError, prefix: &str) -> ServerError {
 }
 
 /// The deadline that comes first.
-pub(super) fn earliest(deadlines: impl Iterator<Item = Deadline>) -> Option<Deadline> {
+pub(crate) fn earliest(deadlines: impl Iterator<Item = Deadline>) -> Option<Deadline> {
     deadlines.min_by_key(|deadline| deadline.at)
 }
 
 /// Completes with the limit when the time is up.
-pub(super) async fn passed(deadline: Option<Deadline>) -> Duration {
+pub(crate) async fn passed(deadline: Option<Deadline>) -> Duration {
     match deadline {
         Some(deadline) => {
             sleep_until(deadline.at).await;

@@ -83,12 +83,12 @@ impl Transfer {
 
 impl Request {
     /// It has to go over the stream.
-    pub(super) fn is_not_direct(self, reason: NotDirect) {
+    pub(crate) fn is_not_direct(self, reason: NotDirect) {
         answer(self.caller.waits(), Attempt::NotDirect(reason, self.transfer));
     }
 
     /// The server knows nothing of it.
-    pub(super) fn fails(self, error: Error) {
+    pub(crate) fn fails(self, error: Error) {
         answer(self.caller.waits(), Attempt::Failed(error, Some(self.transfer)));
     }
 }
@@ -109,7 +109,7 @@ impl Caller {
     }
 
     /// Completes when nobody waits any more.
-    pub(super) async fn gone(&mut self) {
+    pub(crate) async fn gone(&mut self) {
         if let Some(done) = &mut self.done {
             done.closed().await;
         }

@@ -1,5 +1,6 @@
 //! One call at one server: on its bulk connection, which is made when the first call needs it.
 
+use super::opening::Opening;
 use crate::bulk::{Attempt, Caller, NotDirect, Placed, Request, Transfer};
 use crate::endpoint::Transport;
 use crate::error::Error;
@@ -42,7 +43,10 @@ impl Server {
             return Attempt::NotDirect(reason, transfer);
         }
         let (caller, outcome) = Caller::new(self.connector().peer().into());
-        self.bulk().begin(self, Request { transfer, asking, deadline, caller });
+        let request = Request { transfer, asking, deadline, caller };
+        if let Some((first, messages)) = self.bulk().begin(request, &self.info()) {
+            self.runtime().spawn(Opening::new(self.clone(), messages, first).run());
+        }
         outcome.await.unwrap_or_else(|_| Attempt::Failed(self.lost_error().into(), None))
     }
 

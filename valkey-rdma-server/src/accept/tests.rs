@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use valkey_rdma_transport::TransportError;
 
 use super::*;
-use crate::listener::{AcceptError, OffersDirect, Socket};
+use crate::listener::{AcceptError, Socket};
 use crate::registry::Registry;
 use crate::{Command, Reply};
 
@@ -79,7 +79,7 @@ fn ended() -> AcceptError {
 }
 
 fn accepting(accepts: Vec<Result<Accepted, AcceptError>>) -> impl Future<Output = ()> {
-    let listener = Socket::Scripted(accepts).into_listener(None, OffersDirect::default());
+    let listener = Socket::Scripted(accepts).into_listener(None, false);
     let registration = Registry::default().add(listener.listening(), CancellationToken::new(), None);
     accept_until_closed(listener, Arc::new(shared(Limits::default())), registration)
 }
@@ -170,7 +170,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 async fn a_client_that_vanished_does_not_keep_the_next_one_waiting() {
     for (error, keeps) in [(CONNECTION_ABORTED, false), (TOO_MANY_FILES, true)] {
         let accepts = vec![Ok(accepted(duplex(1).0)), Err(failed(error))];
-        let mut listener = Socket::Scripted(accepts).into_listener(None, OffersDirect::default());
+        let mut listener = Socket::Scripted(accepts).into_listener(None, false);
         let shared = shared(Limits::default());
         let mut next = pin!(accept(&mut listener, &shared));
         assert_eq!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), keeps);

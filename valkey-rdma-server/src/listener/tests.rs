@@ -17,7 +17,7 @@ fn a_shortage_of_descriptors_says_what_to_do() {
 async fn connections_are_probed_unless_that_is_turned_off() {
     let any = ([127, 0, 0, 1], 0).into();
     let socket = Socket::bind(Transport::Tcp, any, &TransportConfig::default()).await.unwrap();
-    let mut listener = socket.into_listener(None, OffersDirect::default());
+    let mut listener = socket.into_listener(None, false);
     let addr = listener.listening().addr;
     for (limits, expected) in [
         (Limits::default(), Some((300, 100))),

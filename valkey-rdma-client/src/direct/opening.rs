@@ -8,10 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::Message;
-use super::placed::NotDirect;
-use super::task::{Task, earliest, passed};
-use super::transfer::Request;
+use crate::bulk::{Message, NotDirect, Request, Task, earliest, passed};
 use crate::endpoint::Transport;
 use crate::error::{Error, LostCause, LostConnection};
 use crate::link::RawConnection;
