@@ -11,6 +11,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::slice;
+use std::sync::Arc;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -96,6 +97,21 @@ pub struct RouteConfig {
     /// The certificates of its encrypted listeners, which need them.
     #[serde(default)]
     pub tls: Option<RouteTls>,
+    /// Whether listeners `rdma:` offer direct transfers: clients get and set large values in registered memory, by GET and SET at the
+    /// server. Default: true. Not with [`Share::Never`].
+    #[serde(default = "yes")]
+    pub direct: bool,
+    /// What the commands of direct transfers begin with, before `.GET` and `.SET`. Default: `BLOB`.
+    #[serde(default = "blob")]
+    pub direct_prefix: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn blob() -> String {
+    "BLOB".to_owned()
 }
 
 /// A string, or a list of strings.
@@ -119,11 +135,33 @@ impl fmt::Debug for RouteConfig {
         let mut shown = f.debug_struct("RouteConfig");
         shown.field("listen", &self.listen).field("servers", &servers).field("cluster", &self.cluster);
         shown.field("user", &self.user).field("password_file", &self.password_file);
-        shown.field("share", &self.share).field("tls", &self.tls).finish()
+        shown.field("share", &self.share).field("tls", &self.tls);
+        shown.field("direct", &self.direct).field("direct_prefix", &self.direct_prefix).finish()
     }
 }
 
 impl RouteConfig {
+    /// A route with one server, and defaults for everything else.
+    #[must_use]
+    pub fn new(listen: Vec<Listen>, server: impl Into<String>) -> Self {
+        Self {
+            listen,
+            servers: vec![server.into()],
+            cluster: false,
+            user: None,
+            password_file: None,
+            share: Share::default(),
+            tls: None,
+            direct: yes(),
+            direct_prefix: blob(),
+        }
+    }
+
+    /// The prefix of the commands of direct transfers, if its listeners offer these. Without sharing, commands are not read.
+    pub(crate) fn direct_prefix(&self) -> Option<Arc<str>> {
+        (self.direct && self.share != Share::Never).then(|| self.direct_prefix.as_str().into())
+    }
+
     /// The login beside the URL, if there is one. Reads the file with its password.
     pub(crate) fn login(&self) -> Result<Option<RouteLogin>, GatewayError> {
         match (self.user.clone(), &self.password_file) {
@@ -177,6 +215,9 @@ impl RouteConfig {
             (false, _) if self.servers.iter().any(|url| is_of_cluster(url)) => {
                 Some("the URL is that of a cluster: --cluster, or cluster = true of the file")
             }
+            _ if !is_prefix(&self.direct_prefix) => {
+                Some("direct_prefix has 1 to 32 printable ASCII characters and no blank, such as BLOB")
+            }
             _ if self.listen.is_empty() => {
                 Some("listen = []: it needs an address to listen on, or leave out the route")
             }
@@ -192,6 +233,11 @@ impl RouteConfig {
 const NEEDS_CERTIFICATE: &str =
     "needs a certificate: --tls-cert and --tls-key, or [route.tls] with cert and key in the file";
 const UNUSED_CERTIFICATE: &str = "there is a certificate and no listener that uses it: listen on tls:ADDR:PORT or rdmas:ADDR:PORT, or leave it out";
+
+/// True if a name of a command may begin so.
+fn is_prefix(text: &str) -> bool {
+    (1..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
 
 /// True for a URL such as `rdma+cluster://host`. Without `cluster`, one of its nodes would be the server.
 fn is_of_cluster(url: &str) -> bool {
@@ -261,6 +307,19 @@ impl Config {
     #[must_use]
     pub fn ends(&self) -> Vec<String> {
         self.routes.iter().filter_map(|route| route.tls.as_ref()?.end()).collect()
+    }
+
+    /// What listeners of RDMA without TLS say of direct transfers: `rdma:10.0.0.9:6380 offers direct transfers by BLOB.GET and BLOB.SET`.
+    #[must_use]
+    pub fn direct(&self) -> Vec<String> {
+        let listeners =
+            self.routes.iter().flat_map(|route| route.listen.iter().map(move |listen| (route, listen)));
+        let rdma = listeners.filter(|(_, listen)| listen.may_offer_direct());
+        rdma.map(|(route, listen)| match route.direct_prefix() {
+            Some(prefix) => format!("{listen} offers direct transfers by {prefix}.GET and {prefix}.SET"),
+            None => format!("{listen} offers no direct transfers"),
+        })
+        .collect()
     }
 
     /// Settings that fail at the start unless something, such as systemd, prepares for them; and why clients refuse the certificates of

@@ -40,6 +40,10 @@ pub(crate) struct Core {
     pub(crate) unread: Arc<AtomicUsize>,
     /// Bytes of commands that wait for their replies on shared connections.
     pub(crate) queued: Arc<AtomicUsize>,
+    /// Bytes of registered memory that direct transfers of all clients pass through.
+    pub(crate) staged: Arc<AtomicUsize>,
+    /// Limits the log lines about clients whose devices refuse direct transfers.
+    pub(crate) refused_transfers: Seldom,
     /// Limits the log lines about refused logins of clients.
     pub(crate) refused_logins: Seldom,
     /// Limits the log lines about refused commands.
@@ -64,6 +68,8 @@ impl Core {
             failed_handshakes: Seldom::every(APART),
             unread: Arc::default(),
             queued: Arc::default(),
+            staged: Arc::default(),
+            refused_transfers: Seldom::every(APART),
             refused_logins: Seldom::default(),
             refusals: RefusalLog::default(),
         }
@@ -94,5 +100,5 @@ impl Core {
     }
 }
 
-/// Between two lines of the log about refused clients, or about those without a TLS connection.
+/// Between two lines of the log about refused clients, about those without a TLS connection, or about refused transfers.
 const APART: Duration = Duration::from_secs(5);

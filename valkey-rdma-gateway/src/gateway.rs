@@ -107,7 +107,7 @@ impl Gateway {
     /// Takes over another configuration. Clients keep their connections: new listeners open, listeners that are gone close, and
     /// a changed server or share mode holds for clients that connect from now on, and so do certificates, whose files are read again.
     /// Files with passwords are read again, and hold for connections to a server that are made from now on, of all clients. Limits hold at once, except those of connections to a
-    /// server, which hold for servers that are new, and `client_buffer_bytes`, which holds for listeners that are new.
+    /// server, which hold for servers that are new, and `client_buffer_bytes` and whether there are direct transfers, which hold for listeners that are new.
     ///
     /// # Errors
     /// Same errors as [`start`](Self::start). Nothing has changed then, and the metric `reload_failed` is 1.
@@ -161,7 +161,9 @@ impl Gateway {
             if !current.iter().any(|known| Arc::ptr_eq(known, &backend)) {
                 current.push(backend.clone());
             }
-            let shared = Arc::new(Route { backend, share: route.share, tls: route.acceptor()? });
+            let direct_prefix = route.direct_prefix();
+            let tls = route.acceptor()?;
+            let shared = Arc::new(Route { backend, share: route.share, tls, direct_prefix });
             for listen in &route.listen {
                 // Two routes may listen on any port, with equal addresses.
                 let mut known = self.listeners.iter().enumerate();
@@ -172,7 +174,7 @@ impl Gateway {
                         known.bind_again(activation, &config.limits).await
                     }
                     None => Some(
-                        Bound::bind(listen, activation, &config.limits)
+                        Bound::bind(listen, activation, &config.limits, shared.direct_prefix.clone())
                             .await
                             .map_err(|error| self.explain(error, listen, activation))?,
                     ),
@@ -201,10 +203,10 @@ impl Gateway {
         self.replace_backends(current);
         for (at, listener) in std::mem::take(&mut self.listeners).into_iter().enumerate() {
             if let Some(route) = kept.remove(&at) {
-                listener.route.send_replace(route);
-                if let Some(change) = listener.unapplied(&config.limits) {
+                for change in listener.unapplied(&config.limits, route.direct_prefix.as_deref()) {
                     warn!(address = %listener.address, "{change}");
                 }
+                listener.route.send_replace(route);
                 self.listeners.push(listener);
             } else {
                 info!(address = %listener.address, "not listening any more");
@@ -264,6 +266,7 @@ impl Gateway {
     fn listen(&mut self, configured: Listen, route: Arc<Route>, bound: Bound) {
         let (address, file) = (bound.address(), bound.file());
         info!(%address, server = %route.backend.server.endpoint(), "listening");
+        let direct_prefix = route.direct_prefix.clone();
         let is_former = |listener: &Running| listener.file.is_some() && listener.configured == configured;
         let (route, close) = match self.listeners.iter().position(is_former) {
             // Its socket stays open: if the file was renamed, clients still come there.
@@ -276,7 +279,15 @@ impl Gateway {
         let (core, sessions) = (self.core.clone(), self.sessions.clone());
         self.accepting.spawn(accept(bound, core, route.subscribe(), sessions, close.clone()));
         let client_buffer_bytes = self.core.limits().client_buffer_bytes;
-        self.listeners.push(Running { configured, address, file, client_buffer_bytes, route, close });
+        self.listeners.push(Running {
+            configured,
+            address,
+            file,
+            client_buffer_bytes,
+            direct_prefix,
+            route,
+            close,
+        });
     }
 
     /// Clients of backends that are not among these keep theirs until they end.

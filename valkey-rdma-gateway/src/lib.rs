@@ -5,18 +5,10 @@
 //! without RDMA.
 //!
 //! ```no_run
-//! use valkey_rdma_gateway::{Activation, Config, Gateway, RouteConfig, Share};
+//! use valkey_rdma_gateway::{Activation, Config, Gateway, RouteConfig};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let route = RouteConfig {
-//!     listen: vec!["unix:/run/valkey.sock".parse()?],
-//!     servers: vec!["rdma://10.0.0.7:6379".to_owned()],
-//!     cluster: false,
-//!     user: None,
-//!     password_file: None,
-//!     share: Share::Auto,
-//!     tls: None,
-//! };
+//! let route = RouteConfig::new(vec!["unix:/run/valkey.sock".parse()?], "rdma://10.0.0.7:6379");
 //! let gateway = Gateway::start(&Config::new(route), &Activation::default()).await?;
 //! println!("ready {}", gateway.listening()[0]);
 //! # Ok(())
@@ -34,6 +26,10 @@
 //! With [`RouteConfig::cluster`], local clients see one server, and each command goes to the node of its keys, by the client library's
 //! `Client`. State is kept in the gateway: it queues transactions of one slot, and the library moves subscriptions, watched keys and
 //! blocking commands with their nodes. What concerns one node or one connection is refused with the reason: see docs/gateway.md.
+//!
+//! # Direct transfers
+//! Clients of listeners `rdma:` may name memory of theirs in BLOB.GET and BLOB.SET ([`RouteConfig::direct`]). The gateway sends GET and SET to the
+//! server, and moves the value through [`Limits::direct_bytes`] of registered memory as it arrives: see docs/large-values.md.
 //!
 //! # When the server is lost
 //! | command | its client |

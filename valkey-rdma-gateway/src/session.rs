@@ -34,6 +34,7 @@ mod account;
 mod answers;
 pub(crate) mod clients;
 mod cluster_mode;
+mod direct;
 pub(crate) mod in_flight;
 pub(crate) mod inbox;
 mod input;
@@ -57,6 +58,7 @@ use tracing::{debug, warn};
 use valkey_rdma_resp::{CommandError, Output, Reply, encode};
 use valkey_rdma_transport::AnyStream;
 
+use self::direct::staging::Staging;
 use self::input::Parsed;
 use self::route::Way;
 use self::secured::secured;
@@ -87,6 +89,10 @@ pub(crate) struct Session {
     /// Its TLS handshake is still to come.
     needs_tls: bool,
     by_owner: bool,
+    /// The prefix of the commands of direct transfers, at a listener that offers these.
+    direct_prefix: Option<Arc<str>>,
+    /// What direct transfers pass through, once there were any.
+    staging: Option<Arc<Staging>>,
     shared: Attached,
     in_flight: InFlight,
     slow_reader: SlowReader,
@@ -148,6 +154,8 @@ impl Session {
             identity,
             needs_tls: accepted.needs_tls,
             by_owner: accepted.by_owner,
+            direct_prefix: accepted.direct_prefix,
+            staging: None,
             shared,
             in_flight,
             slow_reader: SlowReader::default(),
@@ -264,7 +272,8 @@ impl Session {
     fn report_end(&self, why: End) {
         let Client { id, peer, .. } = &**self.client;
         match why {
-            End::Gone => {}
+            // Its device may refuse a transfer after the reply was written.
+            End::Gone => self.report_refused_transfer(),
             End::TooSlow => {
                 self.metrics().slow_readers.add(1);
                 let Details { name, user, .. } = &*self.client.details();

@@ -122,6 +122,35 @@ fn an_address_that_it_cannot_listen_on_comes_with_the_reason_and_what_to_do() {
     }
 }
 
+#[test]
+fn the_check_says_where_direct_transfers_are_offered() {
+    let lines = |more: &[&str]| {
+        let flags = [
+            "--listen",
+            "unix:/run/vrg",
+            "--listen",
+            "rdma:127.0.0.1:1",
+            "--server",
+            "valkey://127.0.0.1:1",
+            "--check",
+        ];
+        let checked = program(&[&flags, more].concat()).output().unwrap();
+        (
+            checked.status.code(),
+            String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned(),
+        )
+    };
+    let valid =
+        |first: &str| (Some(0), format!("rdma:127.0.0.1:1 offers {first}\nthe configuration is valid\n"));
+    assert_eq!(lines(&[]), valid("direct transfers by BLOB.GET and BLOB.SET"));
+    assert_eq!(lines(&["--direct-prefix", "LO"]), valid("direct transfers by LO.GET and LO.SET"));
+    assert_eq!(lines(&["--direct", "off"]), valid("no direct transfers"));
+    assert_eq!(lines(&["--share", "never"]), valid("no direct transfers"));
+    for wrong in [["--direct-prefix", ""], ["--direct-prefix", "A B"], ["--direct", "yes"]] {
+        assert_eq!(lines(&wrong).0, Some(2), "{wrong:?}");
+    }
+}
+
 // The mock must answer while the test waits for the program.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_checks_reloads_reports_and_stops() {

@@ -27,7 +27,7 @@ use crate::remote_ranges::RemoteRanges;
 ///
 /// # What a client can do wrong
 /// Its device refuses an address, a key or a length that it has not exposed, and a transfer in the wrong direction. That ends the
-/// connection: [`DirectError::Refused`].
+/// connection. Reads say so ([`DirectError::Refused`]); of a write, the handler may not hear, because nothing waits for it.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -216,8 +216,9 @@ impl Transfers {
         if self.unfinished {
             return Err(DirectError::Abandoned);
         }
-        let acquire =
-            async |free: &Arc<Semaphore>| free.clone().acquire_many_owned(len).await.expect("it is never closed");
+        let acquire = async |free: &Arc<Semaphore>| {
+            free.clone().acquire_many_owned(len).await.expect("it is never closed")
+        };
         Ok([acquire(&self.free).await, acquire(&self.free_of_all).await])
     }
 }

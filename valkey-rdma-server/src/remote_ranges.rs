@@ -47,8 +47,11 @@ impl RemoteRanges {
         self.0.iter().map(|range| u64::from(range.len)).sum()
     }
 
-    /// Where the first `total` bytes are, in pieces of at most `longest`.
-    pub(crate) fn pieces(&self, total: usize, longest: u32) -> impl Iterator<Item = RemoteRange> + use<'_> {
+    /// Where the first `total` bytes are, in order, in pieces of at most `longest` bytes. No piece is empty, and none is in two ranges.
+    ///
+    /// # Panics
+    /// If `longest` is 0.
+    pub fn pieces(&self, total: usize, longest: u32) -> impl Iterator<Item = RemoteRange> + use<'_> {
         let mut left = total;
         self.0.iter().flat_map(move |range| {
             let used = left.min(range.len as usize);

@@ -62,6 +62,13 @@ impl AnyStream {
         self.with_device(Stream::resting)
     }
 
+    /// Drives a driven device without reading: see [`Stream::drive`]. Without effect on other transports, and under TLS.
+    pub fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Self::Device(stream) = self {
+            stream.drive(cx);
+        }
+    }
+
     fn with_device(self, change: fn(Stream) -> Stream) -> Self {
         match self {
             Self::Device(stream) => Self::Device(change(stream)),

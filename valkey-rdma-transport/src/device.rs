@@ -24,7 +24,7 @@ pub use interrupt::Interrupt;
 pub(crate) use interrupt::WakeFd;
 pub use obstacle::Obstacle;
 pub use open::{listen, open};
-pub(crate) use options::{DeviceLimits, MAX_INLINE, QUEUE_DEPTH, check_limits, check_reads};
+pub(crate) use options::{DeviceLimits, MAX_INLINE, QUEUE_DEPTH, check_reads};
 pub use options::{DeviceOptions, SharedCq};
 pub use report::{CmEvent, DeviceFault, DeviceInfo, DeviceKind, Limits, SharedCqError, UnknownName};
 pub use valkey_rdma_proto::{Role, wire, work};

@@ -18,8 +18,12 @@
 //! | `unix:DIR` | [`Link::Unix`] |
 //! | [`Device::name`] | that device's, with its delays and faults |
 //!
+//! The variable `VALKEY_RDMA_EMULATED_ADAPTER=small` of the environment makes the device one that can do less than any adapter known to serve
+//! Valkey: 256 completions, nothing inline, one READ at a time. Queues are then as short as that.
+//!
 //! Sockets are neither authenticated nor encrypted: listen on loopback, or in a trusted network.
 
+mod adapter;
 mod connection;
 mod device;
 mod direct;
@@ -34,7 +38,7 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-use crate::device::{DeviceConnection, DeviceLimits, DeviceListener, DeviceOptions};
+use crate::device::{DeviceConnection, DeviceListener, DeviceOptions};
 use crate::error::{RejectReason, TransportError};
 
 pub use self::device::{Device, Link};
@@ -87,14 +91,6 @@ const MAX_MESSAGE: u32 = 1 << 30;
 
 /// Most reads in flight in one direction, as with most adapters.
 const MAX_READS: u8 = 16;
-
-/// Its queues take memory as they fill, so more than any adapter has does no harm.
-const MOST: DeviceLimits = DeviceLimits {
-    queue_depth: 1 << 18,
-    completion_depth: 1 << 19,
-    completion_vectors: 1,
-    read_depth: MAX_READS,
-};
 
 /// The RNR retry count that means without end (InfiniBand specification, 9.7.5.2.8).
 const RNR_RETRY_FOREVER: u8 = 7;

@@ -238,6 +238,14 @@ impl Stream {
         self
     }
 
+    /// Drives a [driven](Self::driven) stream without reading: for an owner that has no room for more bytes, and waits for something else,
+    /// such as a [direct transfer](Self::direct). Without effect on other streams.
+    pub fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Some(driver) = &mut self.owners_driver {
+            driver.drive(cx);
+        }
+    }
+
     /// Undoes [`driven`](Self::driven): a background task drives the connection from now on.
     #[must_use]
     pub fn resting(mut self) -> Self {

@@ -4,6 +4,7 @@ use valkey_rdma_client::CommandClass;
 pub(crate) use valkey_rdma_client::SubscriptionKind as Kind;
 use valkey_rdma_resp::{is_http, words};
 
+use crate::command::direct::Verb;
 use crate::command::words::is;
 
 /// What a command means for the connection it runs on. Commands that are not named here are [`Class::Ordinary`].
@@ -60,6 +61,8 @@ pub(crate) enum Local {
     Kill,
     Unblock,
     GatewayInfo,
+    /// A value moves to or from memory of the client, which it names.
+    Direct(Verb),
 }
 
 impl Class {

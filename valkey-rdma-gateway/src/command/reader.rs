@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use valkey_rdma_resp::{CommandError, CommandScanner, inline_words, words};
 
-use crate::command::words::encode;
+use crate::command::words::{encode, encode_word};
 
 /// Received bytes: first a batch of accepted commands, then the current command, then the rest.
 #[derive(Debug, Default)]
@@ -100,6 +100,22 @@ impl CommandReader {
         self.input.unsplit(rest);
         self.scanned = self.begin;
         Ok(())
+    }
+
+    /// Gives the current command, whose name has arrived, another name. It is not longer than the one it has.
+    pub(crate) fn rename(&mut self, name: &str) {
+        let current = self.current();
+        let line =
+            |from: usize| current[from..].iter().position(|byte| *byte == b'\n').map(|end| from + end + 1);
+        let Some((header, word)) = line(0).and_then(|header| Some((header, line(header)?))) else { return };
+        let former = words(current).next().unwrap_or_default().len();
+        let renamed = encode_word(name);
+        let end = self.begin + word + former + b"\r\n".len();
+        let Some(saved) = (end - self.begin - header).checked_sub(renamed.len()) else { return };
+        self.input[self.begin + header..][..renamed.len()].copy_from_slice(&renamed);
+        self.input.copy_within(end.., end - saved);
+        self.input.truncate(self.input.len() - saved);
+        self.scanned -= saved;
     }
 
     /// The current command, as far as it was received and scanned.
@@ -239,6 +255,26 @@ mod tests {
         assert_eq!(taken, command);
         assert!(reader.scan().unwrap());
         assert_eq!(reader.current(), encode(["PING"]));
+    }
+
+    #[test]
+    fn a_renamed_command_keeps_its_arguments_and_what_follows() {
+        let get = encode(["GET", "k"]);
+        let long = encode([&b"BLOB.SET"[..], b"k", &[b'x'; 100]]);
+        let mut reader = reader(&[&get, &encode(["blob.get", "k"]), &long[..50]].concat());
+        assert!(reader.scan().unwrap());
+        reader.accept();
+        assert!(reader.scan().unwrap());
+        reader.rename("GET");
+        assert_eq!(reader.current(), get);
+        reader.accept();
+        assert!(!reader.scan().unwrap());
+        reader.rename("SET");
+        reader.rename("LONGER");
+        reader.room().extend_from_slice(&long[50..]);
+        assert_eq!(reader.batch(), get.repeat(2));
+        assert!(reader.scan().unwrap());
+        assert_eq!(reader.current(), encode([&b"SET"[..], b"k", &[b'x'; 100]]));
     }
 
     #[test]

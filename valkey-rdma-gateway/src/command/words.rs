@@ -33,10 +33,19 @@ pub(crate) fn encode<W: AsRef<[u8]>>(words: impl IntoIterator<Item = W>) -> Vec<
     let words: Vec<W> = words.into_iter().collect();
     let mut bytes = Vec::new();
     put_header(&mut bytes, b'*', words.len());
-    for word in &words {
-        put_header(&mut bytes, b'$', word.as_ref().len());
-        bytes.extend_from_slice(word.as_ref());
-        bytes.extend_from_slice(b"\r\n");
-    }
+    words.iter().for_each(|word| put_word(&mut bytes, word.as_ref()));
     bytes
+}
+
+/// Encodes one word of a command.
+pub(crate) fn encode_word(word: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_word(&mut bytes, word.as_bytes());
+    bytes
+}
+
+fn put_word(bytes: &mut Vec<u8>, word: &[u8]) {
+    put_header(bytes, b'$', word.len());
+    bytes.extend_from_slice(word);
+    bytes.extend_from_slice(b"\r\n");
 }

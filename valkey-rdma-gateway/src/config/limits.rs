@@ -22,6 +22,11 @@ pub struct Limits {
     /// With 64 KiB a client pins 225 KiB here instead of up to 3.1 MiB, and values longer than that take more round trips. A change
     /// holds for listeners that are new.
     pub client_buffer_bytes: usize,
+    /// Bytes of pinned memory that the direct transfers of a client pass through, from its first one until it ends. Default 1 MiB, range 64 KiB
+    /// to 64 MiB. With less, large values take more round trips.
+    pub direct_bytes: usize,
+    /// The same for all clients together. Default 256 MiB, at least 64 KiB. Clients for which there is no room are referred to the stream.
+    pub direct_bytes_total: usize,
     /// Bytes of a command that are kept until all of it has arrived. Default 64 KiB, range 1 KiB to 16 MiB. A longer command is passed
     /// on in pieces, over a private connection.
     pub command_bytes: usize,
@@ -68,6 +73,8 @@ impl Default for Limits {
             upstreams: 256,
             pinned_bytes: 1 << 30,
             client_buffer_bytes: 1 << 20,
+            direct_bytes: 1 << 20,
+            direct_bytes_total: 256 << 20,
             command_bytes: 64 * 1024,
             cluster_command_bytes: 64 << 20,
             commands_in_flight: 1024,
@@ -94,6 +101,8 @@ impl Limits {
             ("clients", self.clients, 1, most),
             ("upstreams", self.upstreams, 2, most),
             ("client_buffer_bytes", self.client_buffer_bytes, 64 << 10, 16 << 20),
+            ("direct_bytes", self.direct_bytes, 64 << 10, 64 << 20),
+            ("direct_bytes_total", self.direct_bytes_total, 64 << 10, most),
             ("command_bytes", self.command_bytes, 1024, 16 << 20),
             ("cluster_command_bytes", self.cluster_command_bytes, 64 << 10, 512 << 20),
             ("commands_in_flight", self.commands_in_flight, 1, most),

@@ -15,6 +15,8 @@ pub(crate) struct Route {
     pub(crate) share: Share,
     /// Encrypts the clients of the listeners that ask for it: each reload reads the certificates into a new one.
     pub(crate) tls: Option<TlsAcceptor>,
+    /// The prefix of the commands of direct transfers, if listeners offer these.
+    pub(crate) direct_prefix: Option<Arc<str>>,
 }
 
 /// Whether local clients share connections to the server.

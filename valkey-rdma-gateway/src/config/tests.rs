@@ -17,8 +17,12 @@ fn a_file_is_read() {
             listen = ["tcp:127.0.0.1:6381"]
             server = ["valkey://10.0.0.9", "valkey://10.0.0.10"]
             cluster = true
+            direct = false
+            direct_prefix = "LO"
         "#;
     let config = Config::parse(text).unwrap();
+    let direct: Vec<_> = config.routes.iter().map(RouteConfig::direct_prefix).collect();
+    assert_eq!(direct, [Some("BLOB".into()), None, None], "not without sharing");
     assert_eq!((config.limits.clients, config.limits.upstreams), (7, 256));
     assert_eq!((config.routes[0].listen.len(), config.routes[1].share), (2, Share::Never));
     let clusters: Vec<_> = config.routes.iter().map(|route| (route.servers.len(), route.cluster)).collect();

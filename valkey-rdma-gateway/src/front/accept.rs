@@ -115,11 +115,13 @@ mod tests {
         let origin = Origin { servers, cluster: false, user: None, password_file: None };
         let backend = Arc::new(Backend::new(origin, None, &limits, 2, core.clone()).unwrap());
         let metrics = backend.server.metrics.clone();
-        let (_changes, route) = watch::channel(Arc::new(Route { backend, share: Share::Auto, tls: None }));
+        let route = Route { backend, share: Share::Auto, tls: None, direct_prefix: None };
+        let (_changes, route) = watch::channel(Arc::new(route));
         let path = std::env::temp_dir().join(format!("vrg-accept-{}.sock", std::process::id()));
-        let bound = Bound::bind(&Listen::Unix(path.clone()), &Activation::default(), &Limits::default())
-            .await
-            .unwrap();
+        let bound =
+            Bound::bind(&Listen::Unix(path.clone()), &Activation::default(), &Limits::default(), None)
+                .await
+                .unwrap();
         let mut all = Vec::new();
         for _ in 0..AT_ONCE {
             all.push(core.refusing.begin().await);

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::net;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -81,6 +82,11 @@ impl Listen {
         matches!(self, Self::Tls(_) | Self::Rdmas(_) | Self::Emulateds(_))
     }
 
+    /// Whether its clients can use direct transfers: over RDMA, and not encrypted, because the bytes of these are plain.
+    pub(crate) fn may_offer_direct(&self) -> bool {
+        matches!(self, Self::Rdma(_) | Self::Emulated(_))
+    }
+
     /// The same address without TLS.
     pub(crate) fn unencrypted(&self) -> Self {
         match self {
@@ -146,12 +152,16 @@ pub(crate) struct Accepted {
     pub(crate) by_owner: bool,
     /// Its TLS handshake is still to come.
     pub(crate) needs_tls: bool,
+    /// The prefix of the commands of direct transfers, which its listener offers.
+    pub(crate) direct_prefix: Option<Arc<str>>,
 }
 
 /// A bound listener.
 pub(crate) struct Bound {
     socket: Socket,
     is_encrypted: bool,
+    /// The prefix of the commands of direct transfers, if it offers these.
+    direct_prefix: Option<Arc<str>>,
 }
 
 enum Socket {
@@ -166,14 +176,22 @@ enum Socket {
 }
 
 impl Bound {
-    /// Listens on `address`, with the socket that systemd has bound there if there is one.
+    /// Listens on `address`, with the socket that systemd has bound there if there is one. With a prefix, it offers direct transfers if its
+    /// clients use RDMA without TLS.
     pub(crate) async fn bind(
         address: &Listen,
         activation: &Activation,
         limits: &Limits,
+        direct_prefix: Option<Arc<str>>,
     ) -> Result<Self, GatewayError> {
         let failed = |source| GatewayError::Bind { address: address.to_string(), source };
         let is_encrypted = address.is_encrypted();
+        let direct_prefix = direct_prefix.filter(|_| address.may_offer_direct());
+        let offers = match (is_encrypted, &direct_prefix) {
+            (true, _) => FeatureSet::TLS,
+            (false, Some(_)) => FeatureSet::DIRECT,
+            (false, None) => FeatureSet::NONE,
+        };
         let socket = match address {
             Listen::Unix(path) => {
                 let (listener, file) = match activation.unix(path).map_err(failed)? {
@@ -192,13 +210,13 @@ impl Bound {
                 })
             }
             Listen::Rdma(addr) | Listen::Rdmas(addr) => {
-                bind_device(DeviceKind::Verbs, *addr, is_encrypted, limits).await?
+                bind_device(DeviceKind::Verbs, *addr, offers, limits).await?
             }
             Listen::Emulated(addr) | Listen::Emulateds(addr) => {
-                bind_device(DeviceKind::Emulated, *addr, is_encrypted, limits).await?
+                bind_device(DeviceKind::Emulated, *addr, offers, limits).await?
             }
         };
-        Ok(Self { socket, is_encrypted })
+        Ok(Self { socket, is_encrypted, direct_prefix })
     }
 
     /// The address with its real port.
@@ -226,7 +244,7 @@ impl Bound {
 
     /// Waits for the next client. An error concerns one client, unless it [is the end](AcceptError::is_end).
     pub(crate) async fn accept(&mut self) -> Result<Accepted, AcceptError> {
-        let needs_tls = self.is_encrypted;
+        let (needs_tls, direct_prefix) = (self.is_encrypted, None);
         match &mut self.socket {
             Socket::Unix { listener, path, .. } => {
                 let (stream, _) = listener.accept().await?;
@@ -234,7 +252,14 @@ impl Bound {
                 let owner = geteuid().as_raw();
                 let by_owner = stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == owner);
                 let peer = format!("{local}:0");
-                Ok(Accepted { stream: AnyStream::Unix(stream), peer, local, by_owner, needs_tls })
+                Ok(Accepted {
+                    stream: AnyStream::Unix(stream),
+                    peer,
+                    local,
+                    by_owner,
+                    needs_tls,
+                    direct_prefix,
+                })
             }
             Socket::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
@@ -245,13 +270,15 @@ impl Bound {
                 SockRef::from(&stream).set_tcp_keepalive(&probes.with_retries(3))?;
                 let local = stream.local_addr()?.to_string();
                 let peer = peer.to_string();
-                Ok(Accepted { stream: AnyStream::Tcp(stream), peer, local, by_owner: false, needs_tls })
+                let stream = AnyStream::Tcp(stream);
+                Ok(Accepted { stream, peer, local, by_owner: false, needs_tls, direct_prefix })
             }
             Socket::Device(listener) => {
                 let stream = listener.accept().await.map_err(AcceptError::Device)?;
                 let (peer, local) = (stream.peer_addr().to_string(), stream.local_addr().to_string());
                 let stream = AnyStream::Device(stream.driven());
-                Ok(Accepted { stream, peer, local, by_owner: false, needs_tls })
+                let direct_prefix = self.direct_prefix.clone();
+                Ok(Accepted { stream, peer, local, by_owner: false, needs_tls, direct_prefix })
             }
         }
     }
@@ -297,10 +324,9 @@ impl AcceptError {
 async fn bind_device(
     kind: DeviceKind,
     addr: SocketAddr,
-    is_encrypted: bool,
+    offers: FeatureSet,
     limits: &Limits,
 ) -> Result<Socket, GatewayError> {
-    let offers = if is_encrypted { FeatureSet::TLS } else { FeatureSet::NONE };
     let listener = Listener::bind(kind, addr, &limits.client_transport().offers(offers)).await?;
     Ok(Socket::Device(Box::new(listener)))
 }
@@ -317,7 +343,7 @@ mod tests {
     #[tokio::test]
     async fn clients_over_tcp_are_probed() {
         let any = Listen::Tcp("127.0.0.1:0".parse().unwrap());
-        let mut bound = Bound::bind(&any, &Activation::default(), &Limits::default()).await.unwrap();
+        let mut bound = Bound::bind(&any, &Activation::default(), &Limits::default(), None).await.unwrap();
         let Listen::Tcp(addr) = bound.address() else { panic!("{}", bound.address()) };
         let (accepted, _client) = tokio::join!(bound.accept(), tokio::net::TcpStream::connect(addr));
         let AnyStream::Tcp(stream) = accepted.unwrap().stream else { panic!("not over TCP") };

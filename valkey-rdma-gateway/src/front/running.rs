@@ -21,17 +21,26 @@ pub(crate) struct Running {
     pub(crate) file: Option<SocketFile>,
     /// The limit of this name when it began to listen. It holds for all of its clients.
     pub(crate) client_buffer_bytes: usize,
+    /// What the route said of direct transfers then.
+    pub(crate) direct_prefix: Option<Arc<str>>,
     pub(crate) route: watch::Sender<Arc<Route>>,
     pub(crate) close: CancellationToken,
 }
 
 impl Running {
-    /// What of these limits needs a restart to hold here.
-    pub(crate) fn unapplied(&self, limits: &Limits) -> Option<String> {
+    /// What of these settings needs a restart to hold here.
+    pub(crate) fn unapplied(&self, limits: &Limits, direct_prefix: Option<&str>) -> Vec<String> {
         let (before, now) = (self.client_buffer_bytes, limits.client_buffer_bytes);
-        let has_buffers = matches!(self.address.unencrypted(), Listen::Rdma(_) | Listen::Emulated(_));
-        (has_buffers && before != now)
-            .then(|| format!("limits.client_buffer_bytes {before} -> {now} needs a restart"))
+        let has_buffers = self.address.unencrypted().may_offer_direct();
+        let buffers = (has_buffers && before != now)
+            .then(|| format!("limits.client_buffer_bytes {before} -> {now} needs a restart"));
+        let is_other = self.address.may_offer_direct() && self.direct_prefix.as_deref() != direct_prefix;
+        let named = |prefix: Option<&str>| prefix.map_or("off".to_owned(), |prefix| format!("by {prefix}"));
+        let direct = is_other.then(|| {
+            let (before, now) = (named(self.direct_prefix.as_deref()), named(direct_prefix));
+            format!("direct transfers {before} -> {now} needs a restart")
+        });
+        buffers.into_iter().chain(direct).collect()
     }
 
     /// Listens again if another process has removed the file of the socket, or put another one there.
@@ -39,7 +48,7 @@ impl Running {
         if self.file.as_ref().is_none_or(SocketFile::is_in_place) {
             return None;
         }
-        let bound = Bound::bind(&self.configured, activation, limits).await;
+        let bound = Bound::bind(&self.configured, activation, limits, None).await;
         // The rest of the configuration is worth taking over.
         bound.inspect_err(|error| warn!(%error, "the file of this socket was removed or replaced, and cannot be bound again: clients do not come here")).ok()
     }

@@ -32,6 +32,7 @@ pub(crate) fn section(core: &Core, route: &Route) -> String {
     line("gateway_clients", &load.clients);
     line("gateway_clients_tls", &load.encrypted);
     line("gateway_unread_bytes", &load.unread);
+    line("gateway_direct_pinned_bytes", &core.staged.load(Ordering::Relaxed));
     line("gateway_connections", &connections);
     line("gateway_connections_limit", &permitted);
     let metrics = &route.backend.server.metrics;

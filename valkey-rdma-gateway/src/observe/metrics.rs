@@ -53,6 +53,10 @@ metrics! {
     private_commands: "commands_private", "Commands sent over private connections";
     moves: "moves_to_private", "Moves of clients to private connections";
     local_commands: "commands_local", "Commands answered by the gateway";
+    direct_gets: "direct_gets", "Values written into memory of clients: direct transfers";
+    direct_get_bytes: "direct_get_bytes", "Bytes of such values";
+    direct_sets: "direct_sets", "Values read out of memory of clients: direct transfers";
+    direct_set_bytes: "direct_set_bytes", "Bytes of such values";
     connects: "connects", "Connections made to servers";
     connect_failures: "connect_failures", "Connects that failed";
     logins_refused: "logins_refused", "Logins that a server refused, and connects without the login it requires";

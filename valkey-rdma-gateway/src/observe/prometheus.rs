@@ -29,6 +29,9 @@ pub(crate) fn prometheus(core: &Core, backends: &Backends) -> String {
     let help =
         "Local clients that there may be: limits.clients, or as many as the limit of open files allows";
     metric("clients_limit", "gauge", help, &plain(core.most_clients() as f64));
+    let help =
+        "Registered memory that direct transfers of clients pass through: at most limits.direct_bytes_total";
+    metric("direct_pinned_bytes", "gauge", help, &plain(core.staged.load(Ordering::Relaxed) as f64));
     let reload_failed = f64::from(u8::from(core.reload_failed.load(Ordering::Relaxed)));
     let help = "1 if the last reload failed, so that the configuration before it holds";
     metric("reload_failed", "gauge", help, &plain(reload_failed));

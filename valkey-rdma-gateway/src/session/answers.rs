@@ -54,6 +54,8 @@ impl Session {
             (Local::Kill, args) => return self.kill(args).await,
             (Local::Unblock, args) => return self.unblock(args).await,
             (Local::GatewayInfo, _) => return self.gateway_info().await,
+            // An idle client keeps no room for that.
+            (Local::Direct(verb), _) => return Box::pin(self.direct(verb, command)).await,
             // Wrong arguments: the server has the right error, and changes nothing.
             _ => return self.pass_on(false, command).await,
         }

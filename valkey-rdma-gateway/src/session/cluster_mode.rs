@@ -109,7 +109,7 @@ impl Session {
             let scanned = self.reader.scan();
             match scanned.and_then(|complete| Ok(complete || self.is_too_long(&limits)?)) {
                 Err(error) => return Poll::Ready(ClusterStep::Broken(error)),
-                Ok(true) => return Poll::Ready(ClusterStep::Command(Class::of(self.reader.current()))),
+                Ok(true) => return Poll::Ready(ClusterStep::Command(self.class())),
                 Ok(false) => self.in_flight.hold(self.reader.len()),
             }
             if self.eof {
@@ -262,7 +262,7 @@ impl Session {
     }
 
     /// The library's client with the login of this one. `None` if the login is refused: the error is answered.
-    async fn library(&mut self) -> Result<Option<Client>, Closed> {
+    pub(super) async fn library(&mut self) -> Result<Option<Client>, Closed> {
         let super::Attached::Cluster(lane) = self.route.backend.shared(&self.identity) else {
             return Ok(None);
         };
@@ -273,7 +273,7 @@ impl Session {
     }
 
     /// The right to a dedicated connection. `None` if there are too many: the error is answered.
-    async fn permit(&mut self) -> Result<Option<OwnedSemaphorePermit>, Closed> {
+    pub(super) async fn permit(&mut self) -> Result<Option<OwnedSemaphorePermit>, Closed> {
         match self.route.backend.pool.permit().await {
             Ok(permit) => Ok(Some(permit)),
             Err(error) => self.put_unsent(&error).map(|()| None),
@@ -288,7 +288,11 @@ impl Session {
     }
 
     /// Waits for `work` while the client is there. `is_endless`: the client may close its side, or the gateway stop, before it is done.
-    async fn while_open<T>(&mut self, is_endless: bool, work: impl Future<Output = T>) -> Result<T, Closed> {
+    pub(super) async fn while_open<T>(
+        &mut self,
+        is_endless: bool,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Closed> {
         let mut work = pin!(work);
         poll_fn(|cx| {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
@@ -299,11 +303,19 @@ impl Session {
                 Some(_) => return Poll::Ready(Err(Closed)),
                 None => {}
             }
-            while !self.eof && self.reader.len() < self.core.limits().command_bytes {
+            let most = self.core.limits().command_bytes;
+            while !self.eof && self.reader.len() < most {
                 match self.poll_read(cx) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(Closed)) => return Poll::Ready(Err(Closed)),
                     Poll::Pending => break,
+                }
+            }
+            if self.reader.len() >= most {
+                // Nothing else drives a device then, and nothing says that it has ended.
+                self.stream.drive(cx);
+                if self.stream.close_error().is_some() {
+                    return Poll::Ready(Err(Closed));
                 }
             }
             if self.eof && is_endless { Poll::Ready(Err(Closed)) } else { Poll::Pending }

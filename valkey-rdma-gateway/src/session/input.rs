@@ -65,8 +65,10 @@ impl Session {
                     self.reader.accept();
                     commands += 1;
                 }
-                // No name, password or number is that long.
-                Way::Answer(_) if !is_complete => break Parsed::Broken(CommandError::InvalidBulkLen),
+                Way::Answer(local) if !is_complete => match self.awaits_rest(local) {
+                    true => break Parsed::NeedsInput,
+                    false => break Parsed::Broken(CommandError::InvalidBulkLen),
+                },
                 way => break Parsed::Leaves(way),
             }
         };

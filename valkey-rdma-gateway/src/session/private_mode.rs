@@ -35,6 +35,7 @@ impl Session {
     /// Serves the client on a private connection, beginning with the current command, until it has no state and no other client
     /// redirects its invalidations to it.
     pub(super) async fn private_mode(&mut self, class: Class) -> Result<(), Closed> {
+        self.metrics().moves.add(1);
         match self.private().await? {
             Ok(private) => {
                 debug!(
@@ -56,6 +57,7 @@ impl Session {
             self.client.refuse_redirects();
             return Ok(());
         }
+        self.metrics().moves.add(1);
         match self.private().await? {
             Ok(private) => self.serve(private).await,
             Err(error) => {
@@ -66,8 +68,14 @@ impl Session {
         }
     }
 
-    /// Answers a command that found no private connection, or ends its client.
+    /// Answers a command that found no private connection, and drops it, or ends its client.
     async fn not_sent(&mut self, class: Class, error: OpenError) -> Result<(), Closed> {
+        self.answer_unsent(class, error)?;
+        self.drop_command(0).await
+    }
+
+    /// Answers a command that found no private connection, or ends its client.
+    pub(super) fn answer_unsent(&mut self, class: Class, error: OpenError) -> Result<(), Closed> {
         error.count_unsent(1, self.metrics());
         let Some(reply) = error.reply() else {
             debug!(id = self.client.id, %error, "client closed: there is no connection for it");
@@ -86,7 +94,7 @@ impl Session {
             Class::State(State::Multi) if !is_without_login => self.fail_multi(error, reply),
             _ => self.out.put(&reply),
         }
-        self.drop_command(0).await
+        Ok(())
     }
 
     async fn serve(&mut self, mut private: Private) -> Result<(), Closed> {
@@ -264,14 +272,15 @@ impl Session {
             if !complete && !self.reader.is_long(most).map_err(PrivateStep::Broken)? {
                 return Ok(true);
             }
-            let class = match Class::of(self.reader.current()) {
+            let class = match self.class() {
                 // All of it must be known. It may have thousands of prefixes.
                 Class::State(State::Tracking(_))
                     if !complete && self.reader.expected() < LONGEST_TRACKING =>
                 {
                     return Ok(true);
                 }
-                // What is in them must be known, and no name, password or number is that long.
+                Class::Local(local) if !complete && self.awaits_rest(local) => return Ok(true),
+                // What is in them must be known.
                 Class::Local(_) | Class::State(State::Tracking(_)) if !complete => {
                     return Err(PrivateStep::Broken(CommandError::InvalidBulkLen));
                 }
@@ -327,7 +336,7 @@ impl Session {
 
     /// Counts and logs that the connection is lost. The client ends with it, as it would with its server: it has state, or commands
     /// without a reply, which may have run.
-    fn report_loss(&self, private: &Private, cause: &str) {
+    pub(super) fn report_loss(&self, private: &Private, cause: &str) {
         self.metrics().lost.add(1);
         self.metrics().may_have_run.add(private.unanswered() as u64);
         match private.tracker.is_raw() {

@@ -16,7 +16,6 @@ impl Session {
     /// A private connection. If the server is away, the client waits as commands on a shared connection do, unless it leaves. Nothing
     /// may be in flight.
     pub(super) async fn private(&mut self) -> Result<Result<Private, OpenError>, Closed> {
-        self.metrics().moves.add(1);
         let name = self.client.details().name.clone();
         let (pool, identity) = (self.route.backend.pool.clone(), self.identity.clone());
         let (limit, is_missed) = (self.core.limits().offline(), AtomicBool::new(false));

@@ -2,6 +2,7 @@
 
 use super::Session;
 use crate::command::class::{Class, Local};
+use crate::command::direct::Named;
 use crate::config::limits::Limits;
 
 /// The four ways of a command.
@@ -28,9 +29,9 @@ pub(super) enum Refusal {
 impl Session {
     /// The way of the current command. All of it is here, or if `is_long`, its first part. `is_first`: it is not behind others that are
     /// submitted with it.
-    pub(super) fn route(&self, is_long: bool, is_first: bool, limits: &Limits) -> Way {
+    pub(super) fn route(&mut self, is_long: bool, is_first: bool, limits: &Limits) -> Way {
+        let class = self.class();
         let command = self.reader.current();
-        let class = Class::of(command);
         if self.failed_multi.is_some() {
             return Way::Refuse(Refusal::FailedMulti(class));
         }
@@ -47,4 +48,24 @@ impl Session {
             class @ (Class::Alone | Class::State(_)) => Way::Private(class),
         }
     }
+
+    /// The class of the current command. One of direct transfers that names no memory becomes the server's own command.
+    pub(super) fn class(&mut self) -> Class {
+        let named = self.direct_prefix.as_ref().and_then(|prefix| Named::of(self.reader.current(), prefix));
+        match named {
+            Some(Named { verb, has_ranges: true }) => return Class::Local(Local::Direct(verb)),
+            Some(Named { verb, has_ranges: false }) => self.reader.rename(verb.name()),
+            None => {}
+        }
+        Class::of(self.reader.current())
+    }
+
+    /// Whether more of a command for the gateway is waited for. It names memory of the client, in many pieces perhaps. Any other has no name,
+    /// password or number that is so long.
+    pub(super) fn awaits_rest(&self, local: Local) -> bool {
+        matches!(local, Local::Direct(_)) && self.reader.expected() < LONGEST_DIRECT
+    }
 }
+
+/// Bytes of a command that names memory of the client: about 20 000 ranges.
+const LONGEST_DIRECT: usize = 1 << 20;

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use valkey_rdma_resp::{FrameScanner, Output, words};
 
 pub(crate) use self::tracker::{Event, database};
@@ -224,6 +224,46 @@ impl Private {
             }
         }
         Poll::Pending
+    }
+
+    /// Reads on into `room` in the middle of a string, of which at least that much is still to come, and the first part was
+    /// [passed on](Self::poll_replies). So it is copied once less.
+    pub(crate) fn poll_string(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<Result<usize, String>> {
+        debug_assert!(self.begun.is_some() && self.replies.is_empty(), "the first part is passed on");
+        let mut room = ReadBuf::new(room);
+        let read = ready!(Pin::new(&mut self.upstream.stream).poll_read(cx, &mut room));
+        Poll::Ready(match (read, room.filled()) {
+            (Err(error), _) => Err(error.to_string()),
+            (Ok(()), []) => Err("the server closed it".to_owned()),
+            (Ok(()), bytes) => match self.scanner.scan(bytes) {
+                Ok(found) if !found.complete => Ok(bytes.len()),
+                _ => Err("the server broke the protocol: a string is shorter than announced".to_owned()),
+            },
+        })
+    }
+
+    /// Writes some of the rest of the [open](Self::has_open_command) command from where it lies, behind all that waits.
+    pub(crate) fn poll_argument(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize, String>> {
+        if let Poll::Ready(cause) = self.poll_send(cx) {
+            return Poll::Ready(Err(cause));
+        }
+        if self.commands.has_remaining() {
+            return Poll::Pending;
+        }
+        let written = ready!(Pin::new(&mut self.upstream.stream).poll_write(cx, bytes));
+        self.unflushed = true;
+        Poll::Ready(match written {
+            Ok(0) => Err("it takes no more bytes".to_owned()),
+            written => written.map_err(|error| error.to_string()),
+        })
     }
 
     fn pass_on(&mut self, out: &mut Output) -> Result<(), valkey_rdma_resp::RespError> {

@@ -6,6 +6,7 @@
 mod ahead;
 mod cluster;
 mod counters;
+mod direct;
 mod ends;
 mod failures;
 mod health;

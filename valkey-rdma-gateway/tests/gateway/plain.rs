@@ -108,17 +108,7 @@ async fn rdma_clients_reach_a_server_without_rdma() {
     let (_server, _, server) = mock_with(Mock::new()).await;
     for (share, buffers) in [(Share::Auto, 1 << 20), (Share::Never, 65_536)] {
         let listen = vec!["emulated:127.0.0.1:0".parse().unwrap()];
-        let servers = vec![server.clone()];
-        let route = RouteConfig {
-            listen,
-            servers,
-            cluster: false,
-            user: None,
-            password_file: None,
-            share,
-            tls: None,
-        };
-        let mut config = Config::new(route);
+        let mut config = Config::new(RouteConfig { share, ..RouteConfig::new(listen, server.clone()) });
         config.limits.client_buffer_bytes = buffers;
         let gateway = Gateway::start(&config, &Activation::default()).await.unwrap();
         let [Listen::Emulated(addr)] = gateway.listening()[..] else { panic!("one listener") };

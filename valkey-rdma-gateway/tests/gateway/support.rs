@@ -104,15 +104,8 @@ pub(crate) fn config(url: &str, share: Share, limits: Limits) -> Config {
     let mut listen = vec![unix.as_str(), "tcp:127.0.0.1:0"];
     let tls = certificate();
     listen.extend(tls.as_ref().map(|_| "tls:127.0.0.1:0"));
-    let mut config = Config::new(RouteConfig {
-        listen: listen.into_iter().map(|text| text.parse().expect("an address")).collect(),
-        servers: vec![url.to_owned()],
-        cluster: false,
-        user: None,
-        password_file: None,
-        share,
-        tls,
-    });
+    let listen = listen.into_iter().map(|text| text.parse().expect("an address")).collect();
+    let mut config = Config::new(RouteConfig { share, tls, ..RouteConfig::new(listen, url) });
     config.limits = limits;
     config
 }

@@ -36,20 +36,10 @@ impl Door {
         let pair = issuer.issue(&["127.0.0.1", "localhost"]);
         let unix = format!("unix:{}", socket_path().display());
         let listen = [unix.as_str(), "tls:127.0.0.1:0", "emulateds:127.0.0.1:0"];
-        let mut config = Config::new(RouteConfig {
-            listen: listen.map(|text| text.parse().unwrap()).into(),
-            servers: vec![server.to_owned()],
-            cluster: false,
-            user: None,
-            password_file: None,
-            share,
-            tls: Some(RouteTls {
-                cert: pair.cert.clone(),
-                key: pair.key.clone(),
-                client_ca: None,
-                client_auth: None,
-            }),
-        });
+        let (cert, key) = (pair.cert.clone(), pair.key.clone());
+        let tls = Some(RouteTls { cert, key, client_ca: None, client_auth: None });
+        let listen = listen.map(|text| text.parse().unwrap()).into();
+        let mut config = Config::new(RouteConfig { share, tls, ..RouteConfig::new(listen, server) });
         config.limits = Limits::default();
         change(&mut config, &issuer);
         let gateway = Gateway::start(&config, &Activation::default()).await.expect("starts");

@@ -26,6 +26,7 @@ impl Config {
             retry_count: self.retry_count,
             // Only direct transfers use READ (spec clause D-4).
             read_depth: if self.may_be_direct() { DIRECT_READS } else { 0 },
+            adapts: true,
         }
     }
 
@@ -63,11 +64,10 @@ impl Config {
     }
 
     /// Depth of the send queue in work requests. Default 1024, range 16 to 2^20; values outside are brought to the
-    /// nearest end. The device may grant more, and that is used.
+    /// nearest end. The device may grant more, and that is used. If it has fewer (`ibv_devinfo -v`, `max_qp_wr`; both queues together
+    /// `max_cqe`), that is what there is.
     ///
-    /// Fewer save the device's memory and make many small writes wait for each other. More than the device has
-    /// (`ibv_devinfo -v`, `max_qp_wr`; both queues together `max_cqe`) is an error:
-    /// [`TransportError::QueueDepth`](crate::TransportError::QueueDepth).
+    /// Fewer save the device's memory and make many small writes wait for each other.
     #[must_use]
     pub fn send_depth(mut self, requests: u32) -> Self {
         self.send_depth = requests.clamp(MIN_DEPTH, MAX_DEPTH);
@@ -78,7 +78,7 @@ impl Config {
     /// 2^20, values outside are brought to the nearest end. Each costs 32 pinned bytes.
     ///
     /// With fewer, a peer that writes often finds none posted, and its device repeats the write. Peers that give up
-    /// then, instead of repeating it without end, lose the connection. More than the device has is an error, as for
+    /// then, instead of repeating it without end, lose the connection. If the device has fewer, as for
     /// [`send_depth`](Self::send_depth).
     #[must_use]
     pub fn receive_depth(mut self, receives: u32) -> Self {

@@ -47,6 +47,8 @@ pub struct DeviceOptions {
     /// no more. 0: this
     /// side reads nothing and lets nothing be read, as on every connection of the Valkey protocol.
     pub read_depth: u8,
+    /// True: queues are as deep as asked for, or as the device allows. False: deeper ones than it allows are an error.
+    pub adapts: bool,
 }
 
 impl Default for DeviceOptions {
@@ -65,6 +67,7 @@ impl Default for DeviceOptions {
             ack_timeout: None,
             retry_count: None,
             read_depth: 0,
+            adapts: false,
         }
     }
 }
@@ -133,33 +136,37 @@ pub(crate) struct DeviceLimits {
 }
 
 impl DeviceLimits {
-    /// As many READs in flight as are asked for and possible.
-    pub(crate) fn read_depth(&self, options: &DeviceOptions) -> u8 {
-        options.read_depth.min(self.read_depth)
-    }
-}
-
-/// Refuses depths that the device does not support. The device itself would only report an invalid argument.
-pub(crate) fn check_limits(
-    name: &str,
-    options: &DeviceOptions,
-    most: &DeviceLimits,
-) -> Result<(), TransportError> {
-    let both = options.send_depth.saturating_add(options.receive_depth);
-    for (queue, asked, limit) in [
-        ("send queue", options.send_depth, most.queue_depth),
-        ("receive queue", options.receive_depth, most.queue_depth),
-        ("completion queue", both, most.completion_depth),
-    ] {
-        if asked > limit {
-            return Err(TransportError::QueueDepth { device: name.to_owned(), queue, asked, limit });
+    /// What this device can do of what is asked for.
+    ///
+    /// # Errors
+    /// [`TransportError::QueueDepth`], unless the options adapt; [`TransportError::CompletionVector`]. The device itself would only
+    /// report an invalid argument.
+    pub(crate) fn fit(&self, name: &str, options: &DeviceOptions) -> Result<DeviceOptions, TransportError> {
+        let mut options = options.clone();
+        options.read_depth = options.read_depth.min(self.read_depth);
+        if options.adapts {
+            // Receives first: a peer that finds none posted has to send again.
+            options.receive_depth =
+                options.receive_depth.min(self.queue_depth).min(self.completion_depth / 2);
+            let left = self.completion_depth.saturating_sub(options.receive_depth);
+            options.send_depth = options.send_depth.min(self.queue_depth).min(left);
         }
+        let both = options.send_depth.saturating_add(options.receive_depth);
+        for (queue, asked, limit) in [
+            ("send queue", options.send_depth, self.queue_depth),
+            ("receive queue", options.receive_depth, self.queue_depth),
+            ("completion queue", both, self.completion_depth),
+        ] {
+            if asked > limit {
+                return Err(TransportError::QueueDepth { device: name.to_owned(), queue, asked, limit });
+            }
+        }
+        let (asked, count) = (options.completion_vector, self.completion_vectors);
+        if asked >= count {
+            return Err(TransportError::CompletionVector { device: name.to_owned(), asked, count });
+        }
+        Ok(options)
     }
-    let (asked, count) = (options.completion_vector, most.completion_vectors);
-    if asked >= count {
-        return Err(TransportError::CompletionVector { device: name.to_owned(), asked, count });
-    }
-    Ok(())
 }
 
 /// Refuses reads where none can be in flight: a device would let them wait for ever, or refuse them in a way of its own.

@@ -283,6 +283,11 @@ impl DirectMemory {
 }
 
 impl WeakDirectMemory {
+    /// True if what is frozen of it lies in `sent`.
+    pub(crate) fn contains(&self, sent: &SendMemory) -> bool {
+        self.0.upgrade().is_some_and(|memory| sent.is(&memory.sent.downgrade()))
+    }
+
     /// True if this is `memory`.
     pub(crate) fn is(&self, memory: &DirectMemory) -> bool {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&memory.0))

@@ -10,16 +10,16 @@ use std::task::{Context, Poll};
 use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
+use super::adapter::fit;
 use super::device::{FaultPlan, Link, named};
 use super::direct::{DirectLink, End};
 use super::directory::{self, DirectRequest, loopback_like, next_port};
 use super::queue_pair::{Memory, QueuePair, QueuePairState};
 use super::socket::{self, SocketLink, SocketRequest};
-use super::{MAX_MESSAGE, MOST, refused};
+use super::{MAX_MESSAGE, refused};
 use crate::device::report::REASON_CONSUMER;
 use crate::device::{
-    Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceOptions, Limits, check_limits,
-    check_reads,
+    Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceOptions, Limits, check_reads,
 };
 use crate::direct::DirectMemory;
 use crate::error::{RejectReason, TransportError};
@@ -75,7 +75,7 @@ impl LinkTransport {
 impl EmulatedConnection {
     /// An end that will ask the listener at `peer`.
     pub(super) async fn open(peer: SocketAddr, options: &DeviceOptions) -> Result<Self, TransportError> {
-        check_limits(NAME, options, &MOST)?;
+        let options = &fit(options)?;
         let plan = named(options.device.as_deref())?;
         // What the unspecified address stands for, as in TCP.
         let to = specific(peer);
@@ -107,7 +107,7 @@ impl EmulatedConnection {
         options: &DeviceOptions,
         plan: Arc<FaultPlan>,
     ) -> Result<Self, TransportError> {
-        check_limits(NAME, options, &MOST)?;
+        let options = &fit(options)?;
         let peer = request.from;
         let link = request.take();
         plan.watch(link.downgrade());
@@ -122,7 +122,7 @@ impl EmulatedConnection {
         options: &DeviceOptions,
         plan: Arc<FaultPlan>,
     ) -> Result<Self, TransportError> {
-        check_limits(NAME, options, &MOST)?;
+        let options = &fit(options)?;
         let (local, peer) = (request.to, request.from);
         let link = request.take(QueuePair::new(options, plan.clone()));
         Ok(Self::new(LinkTransport::Socket(link), Phase::Incoming, "tcp", options, local, peer))
@@ -139,7 +139,7 @@ impl EmulatedConnection {
         let limits = Limits {
             send_depth: options.send_depth,
             receive_depth: options.receive_depth,
-            max_inline: options.max_inline.min(MAX_INLINE),
+            max_inline: options.max_inline,
             max_message: MAX_MESSAGE,
         };
         // The name by which the same can be had again; of a device that was not named, the way that was taken.
@@ -335,12 +335,6 @@ fn specific(addr: SocketAddr) -> SocketAddr {
 
 /// Keys count up over the process, so that a stale one never fits.
 static NEXT_KEY: AtomicU32 = AtomicU32::new(1);
-
-/// For what the device cannot.
-const NAME: &str = "emulated";
-
-/// As common adapters, near enough.
-const MAX_INLINE: u32 = 1024;
 
 #[cfg(test)]
 mod tests;

@@ -15,8 +15,8 @@ use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, ReceiveRequest, Region, RegionId, WrId};
 
 use self::requester::SendQueue;
+use super::RNR_RETRY_FOREVER;
 use super::device::FaultPlan;
-use super::{MOST, RNR_RETRY_FOREVER};
 use crate::device::{Access, CmEvent, DeviceOptions};
 use crate::direct::WeakDirectMemory;
 use crate::send_memory::SendMemory;
@@ -102,7 +102,7 @@ impl QueuePair {
             receives: VecDeque::new(),
             sends: SendQueue::default(),
             plan,
-            read_depth: MOST.read_depth(options),
+            read_depth: options.read_depth,
             peer: Terms { rnr_retry_count: RNR_RETRY_FOREVER, read_depth: 0 },
             send_depth: options.send_depth,
             receive_depth: options.receive_depth,

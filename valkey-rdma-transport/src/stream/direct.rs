@@ -121,12 +121,21 @@ impl Monitor {
 pub struct Direct(SharedConnection);
 
 impl Direct {
+    /// Registers memory that values pass through on this connection, in both directions: then it is pinned once. Without this call,
+    /// that happens with the first transfer, and once more if the first one writes and a later one reads.
+    ///
+    /// # Errors
+    /// [`TransportError::Memory`] if it cannot be pinned, and the connection goes on. Otherwise why the connection has ended.
+    pub fn register(&self, memory: &DirectMemory) -> Result<(), TransportError> {
+        self.0.with(|connection| connection.device.region_of_direct(memory, Access::Local)).map(drop)
+    }
+
     /// Writes `bytes` to the start of the client's range, and waits until its device has acknowledged them all.
     ///
     /// 8 KiB or more that lie in a [`BufferPool`](crate::BufferPool), a [`SendRegion`](crate::SendRegion) or a
-    /// [`DirectMemory`](crate::DirectMemory) are sent from where they are, and held until then. Others are copied, at most 1 MiB at
-    /// a time for one connection, which pins that much for them. Write the reply when this has returned: before, bytes that are
-    /// copied may not have started (spec clause D-3).
+    /// [`DirectMemory`](crate::DirectMemory) are sent from where they are, and held until then; so are fewer bytes of memory that this
+    /// connection has [registered](Self::register). Others are copied, at most 1 MiB at a time for one connection, which pins that much
+    /// for them. Write the reply when this has returned: before, bytes that are copied may not have started (spec clause D-3).
     ///
     /// # Errors
     /// [`TransportError::DirectRange`] if the bytes do not fit. [`TransportError::Memory`] if the memory to copy to cannot be pinned.
@@ -248,10 +257,10 @@ impl ConnectionState {
         bytes: &[u8],
         guard: &mut Option<Guard>,
     ) -> Result<Option<u64>, TransportError> {
-        if bytes.len() < SEND_IN_PLACE_FROM {
-            return Ok(None);
-        }
-        let Some(pinned) = PinnedSlice::of(bytes) else { return Ok(None) };
+        let pinned = PinnedSlice::of(bytes).filter(|pinned| {
+            bytes.len() >= SEND_IN_PLACE_FROM || !bytes.is_empty() && self.device.direct.knows(pinned)
+        });
+        let Some(pinned) = pinned else { return Ok(None) };
         let Some(local) = self.device.locate(&pinned) else { return Ok(None) };
         let transfer = self.start(Direction::Write, local, to)?;
         self.device.counters.lent += bytes.len() as u64;
@@ -263,7 +272,8 @@ impl ConnectionState {
 
     /// Keeps it until the transfer is complete, which it may be already.
     fn hold_guard(&mut self, transfer: u64, guard: &mut Option<Guard>) {
-        if self.core.transferred() < transfer && self.close_error.is_none()
+        if self.core.transferred() < transfer
+            && self.close_error.is_none()
             && let Some(guard) = guard.take()
         {
             self.device.direct.hold(transfer, Held::Guard { _guard: guard });

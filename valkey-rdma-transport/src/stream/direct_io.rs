@@ -64,6 +64,11 @@ impl DirectIo {
         self.registered.iter().find(same).map(|(_, _, region)| *region)
     }
 
+    /// Whether these bytes lie in memory that is registered already: to copy them would pin more.
+    pub(super) fn knows(&self, bytes: &PinnedSlice) -> bool {
+        self.registered.iter().any(|(known, ..)| known.contains(bytes.memory()))
+    }
+
     /// Takes the regions whose memory nothing uses any more.
     pub(super) fn take_unused(&mut self) -> Vec<Region> {
         let is_unused = |(memory, _, _): &mut (WeakDirectMemory, Access, Region)| memory.is_unused();

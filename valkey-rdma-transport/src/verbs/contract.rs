@@ -23,7 +23,7 @@ use super::sys::convert::{self, EventKind};
 use super::sysfs::Sysfs;
 use crate::device::{
     Access, CmEvent, ConnectRequest, DeviceConnection, DeviceFault, DeviceInfo, DeviceKind, DeviceListener,
-    DeviceOptions, Interrupt, Limits, check_limits, check_reads,
+    DeviceOptions, Interrupt, Limits, check_reads,
 };
 use crate::direct::DirectMemory;
 use crate::error::TransportError;
@@ -70,7 +70,7 @@ impl VerbsConnection {
         let name = unsafe { sys::device_name(id.device()) };
         // SAFETY: as above.
         let most = unsafe { sys::query_device(id.device()) }.map_err(failed("ibv_query_device"))?;
-        check_limits(&name, options, &most)?;
+        let options = &most.fit(&name, options)?;
         if !convert::port_is_up(port.state) {
             return Err(Sysfs::of_this_machine().down(name, id.port()));
         }
@@ -113,7 +113,7 @@ impl VerbsConnection {
             limits,
             device,
             retry_count: options.retry_count,
-            wanted_reads: most.read_depth(options),
+            wanted_reads: options.read_depth,
             read_depth: 0,
         })
     }

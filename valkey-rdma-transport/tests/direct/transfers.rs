@@ -34,6 +34,26 @@ async fn values_of_every_size_are_written_in_their_place_and_nowhere_else_d2() {
     assert_eq!(client.stats().pinned_bytes - pinned, memory.len() as u64, "registered once");
 }
 
+#[tokio::test]
+async fn memory_that_a_server_has_registered_is_pinned_once_whatever_passes_through_it() {
+    let (client, server, direct) = direct_pair().await;
+    let (theirs, ours) = (memory(100_000), memory(100_000));
+    let before = server.stats().pinned_bytes;
+    direct.register(&ours).expect("registered");
+    let exposed = expose(&client, &theirs, 0..100_000, 3, Access::RemoteReadWrite);
+    for len in [1, 8191, 100_000] {
+        let mut slice = ours.take(0..len).expect("free");
+        slice.fill(7);
+        bounded(direct.write(exposed.remote(), slice.freeze())).await.expect("written");
+        let slice = bounded(ours.take_when_free(0..len)).await.expect("inside");
+        let slice = bounded(direct.read(exposed.remote(), slice)).await.expect("read");
+        assert!(slice.iter().all(|byte| *byte == 7));
+    }
+    direct.register(&ours).expect("as before");
+    assert_eq!(server.stats().pinned_bytes - before, 100_000);
+    assert_eq!(server.stats().copied_in, 0);
+}
+
 /// Around each value.
 const GUARD: usize = 4096;
 

@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{ArgAction, Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{error, info, warn};
 use valkey_rdma_gateway::{
@@ -67,6 +68,14 @@ struct Options {
     #[arg(long, value_name = "auto|never", default_value_t = Share::Auto)]
     share: Share,
 
+    /// Whether clients of listeners rdma: may get and set values in their registered memory: BLOB.GET and BLOB.SET become GET and SET at the server
+    #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true, value_parser = PossibleValuesParser::new(["on", "off"]).map(|text| text == "on"), action = ArgAction::Set)]
+    direct: bool,
+
+    /// What the commands for that begin with, in place of BLOB
+    #[arg(long, value_name = "NAME", default_value = "BLOB")]
+    direct_prefix: String,
+
     /// Serve /metrics and /health over HTTP here
     #[arg(long, value_name = "ADDR:PORT", value_parser = address::parse)]
     metrics: Option<SocketAddr>,
@@ -77,10 +86,10 @@ struct Options {
     offline_ms: u64,
 
     /// Read all of these from a TOML file instead, and other limits, which only a file can set
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "cluster", "user", "password_file", "tls_cert", "share", "metrics", "offline_ms"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "cluster", "user", "password_file", "tls_cert", "share", "direct", "direct_prefix", "metrics", "offline_ms"])]
     config: Option<PathBuf>,
 
-    /// Check the configuration and exit: with status 0 if it is valid, 2 if not. Prints when its certificates end, and warns of those that clients refuse
+    /// Check the configuration and exit: with status 0 if it is valid, 2 if not. Prints which listeners offer direct transfers and when its certificates end, and warns of those that clients refuse
     #[arg(long)]
     check: bool,
 
@@ -127,6 +136,8 @@ impl Options {
             password_file: self.password_file,
             share: self.share,
             tls,
+            direct: self.direct,
+            direct_prefix: self.direct_prefix,
         });
         config.metrics = self.metrics;
         config.limits.offline_ms = self.offline_ms;
@@ -155,8 +166,8 @@ fn main() -> ExitCode {
         for doubt in config.doubts() {
             let _ = writeln!(io::stderr(), "warning: {doubt}");
         }
-        for end in config.ends() {
-            print(&format!("{end}\n"));
+        for line in config.direct().into_iter().chain(config.ends()) {
+            print(&format!("{line}\n"));
         }
         print("the configuration is valid\n");
         return ExitCode::SUCCESS;

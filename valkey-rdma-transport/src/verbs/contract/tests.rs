@@ -9,7 +9,7 @@ const MOST: DeviceLimits =
     DeviceLimits { queue_depth: 100, completion_depth: 150, completion_vectors: 2, read_depth: 16 };
 
 fn refused(options: DeviceOptions) -> String {
-    check_limits("rxe0", &options, &MOST).expect_err("beyond the device").to_string()
+    MOST.fit("rxe0", &options).expect_err("beyond the device").to_string()
 }
 
 fn modest() -> DeviceOptions {
@@ -18,7 +18,7 @@ fn modest() -> DeviceOptions {
 
 #[test]
 fn what_the_device_cannot_is_refused_with_its_limit() {
-    check_limits("rxe0", &modest(), &MOST).expect("within the limits");
+    MOST.fit("rxe0", &modest()).expect("within the limits");
     for (options, parts) in [
         (DeviceOptions { send_depth: 101, receive_depth: 1, ..modest() }, ["send queue", "101", "100"]),
         (DeviceOptions { send_depth: 1, receive_depth: 101, ..modest() }, ["receive queue", "101", "100"]),
@@ -29,6 +29,28 @@ fn what_the_device_cannot_is_refused_with_its_limit() {
         for part in parts {
             assert!(text.contains(part), "{text}");
         }
+    }
+}
+
+#[test]
+fn queues_that_adapt_are_as_deep_as_the_device_allows() {
+    let most = DeviceLimits { queue_depth: 100, ..MOST };
+    for (send, receive, completions, fitted) in [
+        (1024, 1024, 150, (75, 75)),
+        (1024, 10, 150, (100, 10)),
+        (10, 1024, 150, (10, 75)),
+        (1024, 1024, 1000, (100, 100)),
+        (16, 16, 32, (16, 16)),
+    ] {
+        let most = DeviceLimits { completion_depth: completions, ..most };
+        let asked = DeviceOptions {
+            send_depth: send,
+            receive_depth: receive,
+            adapts: true,
+            ..DeviceOptions::default()
+        };
+        let got = most.fit("rxe0", &asked).expect("adapts");
+        assert_eq!((got.send_depth, got.receive_depth), fitted, "{send} {receive} {completions}");
     }
 }
 

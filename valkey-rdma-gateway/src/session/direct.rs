@@ -1,0 +1,247 @@
+//! Direct transfers (spec, area D): `BLOB.GET` and `BLOB.SET` with memory of the client become GET and SET at a server that knows no RDMA. The
+//! value passes through registered memory of the client's connection as it arrives: see [`moving`].
+//!
+//! It has a connection to the server for itself meanwhile: no other client waits behind a large value.
+
+mod moving;
+pub(super) mod staging;
+mod upstream;
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use tracing::warn;
+use valkey_rdma_client::{Client, Command, Error};
+use valkey_rdma_resp::{Output, Reply, integer, words};
+use valkey_rdma_server::{DirectError, RemoteRanges};
+use valkey_rdma_transport::raw::FailureStatus;
+use valkey_rdma_transport::{CloseReason, Direct, TransportError};
+
+use self::moving::{Failed, Moving};
+use self::staging::Staging;
+use self::upstream::{Found, Lost, Sink, Source};
+use super::{Closed, Session};
+use crate::cluster::failure;
+use crate::command::class::Class;
+use crate::command::direct::Verb;
+use crate::upstream::open_error::one_line;
+use crate::upstream::private::Private;
+
+/// What a command asks for.
+struct Call {
+    verb: Verb,
+    key: Bytes,
+    /// Length of the value that is set.
+    len: usize,
+    ranges: RemoteRanges,
+    direct: Direct,
+    staging: Arc<Staging>,
+}
+
+/// What to reply, and how many bytes were moved, if there was a value.
+type Moved = (Done, Option<usize>);
+
+/// A reply.
+enum Done {
+    Reply(Reply),
+    /// The server's own reply.
+    AsServer(Bytes),
+}
+
+impl Session {
+    /// Carries out a command that names memory of the client. Nothing is in flight.
+    pub(super) async fn direct(&mut self, verb: Verb, command: &Bytes) -> Result<(), Closed> {
+        let call = match self.direct_call(verb, command) {
+            Ok(call) => call,
+            Err(refusal) => {
+                self.put(&refusal);
+                return Ok(());
+            }
+        };
+        let done = match self.route.backend.cluster.is_some() {
+            true => self.move_at_node(&call).await?,
+            false => self.move_at_server(&call).await?,
+        };
+        match done {
+            Done::Reply(reply) => self.put(&reply),
+            Done::AsServer(reply) => self.out.put(&reply),
+        }
+        Ok(())
+    }
+
+    /// Reads the command, and takes what it needs. An error is the reply.
+    fn direct_call(&mut self, verb: Verb, command: &Bytes) -> Result<Call, Reply> {
+        let words: Vec<_> = words(command).map(|word| command.slice_ref(word)).collect();
+        let (key, len, place) = match (verb, &words[..]) {
+            (Verb::Get, [_, key, place @ ..]) => (key, 0, place),
+            (Verb::Set, [_, key, len, place @ ..]) => {
+                let len = integer::parse(len).and_then(|len| usize::try_from(len).ok());
+                (key, len.ok_or(Reply::error("ERR value is not an integer or out of range"))?, place)
+            }
+            _ => return Err(Reply::error("ERR syntax error")),
+        };
+        let ranges = RemoteRanges::parse(place)?;
+        let direct = self.stream.direct().ok_or(Reply::error(
+            "NODIRECT this connection has no direct transfers: the client has not asked for them",
+        ))?;
+        fits(len, &ranges)?;
+        let staging = match &self.staging {
+            Some(staging) => staging.clone(),
+            None => {
+                let new = Staging::new(&direct, &self.core.limits(), &self.core.staged)?;
+                self.staging.insert(Arc::new(new)).clone()
+            }
+        };
+        Ok(Call { verb, key: key.clone(), len, ranges, direct, staging })
+    }
+
+    async fn move_at_server(&mut self, call: &Call) -> Result<Done, Closed> {
+        let mut private = match self.private().await? {
+            Ok(private) => private,
+            Err(error) => {
+                self.answer_unsent(Class::Ordinary, error)?;
+                return Ok(Done::AsServer(Bytes::new()));
+            }
+        };
+        self.metrics().private_commands.add(1);
+        let mut replies = Output::default();
+        let moved = self.while_open(false, call.at_server(&mut private, &mut replies)).await;
+        let done = match moved {
+            Ok(Err(Failed::Upstream(Lost::Server(cause)))) => {
+                self.report_loss(&private, &cause);
+                if call.verb == Verb::Set {
+                    // It may have refused the value before its end.
+                    self.out.put(&replies.copy_to_bytes(replies.remaining()));
+                }
+                return call.lost(&cause);
+            }
+            Ok(moved) => self.moved(call, moved),
+            Err(Closed) => Err(self.client_ended()),
+        };
+        // A value that is not read to its end is in the way of the next client.
+        match private.is_plain() {
+            true => self.route.backend.pool.give_back(&self.identity, private),
+            false => self.route.backend.pool.retire(self.identity.clone(), private, true),
+        }
+        done
+    }
+
+    async fn move_at_node(&mut self, call: &Call) -> Result<Done, Closed> {
+        // What cannot be had is answered.
+        let Some(client) = self.library().await? else { return Ok(Done::AsServer(Bytes::new())) };
+        let Some(_permit) = self.permit().await? else { return Ok(Done::AsServer(Bytes::new())) };
+        self.metrics().private_commands.add(1);
+        match self.while_open(false, Box::pin(call.at_node(client))).await {
+            Ok(Err(Failed::Upstream(Lost::Node(error)))) => match failure(&error, self.metrics()) {
+                Some(reply) => Ok(Done::Reply(reply)),
+                None => call.lost(&error.to_string()),
+            },
+            Ok(moved) => self.moved(call, moved),
+            Err(Closed) => Err(self.client_ended()),
+        }
+    }
+
+    /// Counts what was moved.
+    fn moved(&mut self, call: &Call, moved: Result<Moved, Failed>) -> Result<Done, Closed> {
+        match moved {
+            Ok((done, None)) => Ok(done),
+            Ok((done, Some(len))) => {
+                let metrics = self.metrics();
+                let (transfers, bytes) = match call.verb {
+                    Verb::Get => (&metrics.direct_gets, &metrics.direct_get_bytes),
+                    Verb::Set => (&metrics.direct_sets, &metrics.direct_set_bytes),
+                };
+                transfers.add(1);
+                bytes.add(len as u64);
+                Ok(done)
+            }
+            Err(Failed::Client(_)) if self.stream.close_error().is_some() => Err(self.client_ended()),
+            Err(Failed::Client(error)) => Ok(Done::Reply(DirectError::from(error).into())),
+            Err(Failed::Upstream(Lost::Server(cause))) => call.lost(&cause),
+            Err(Failed::Upstream(Lost::Node(error))) => call.lost(&error.to_string()),
+        }
+    }
+
+    fn client_ended(&self) -> Closed {
+        self.report_refused_transfer();
+        Closed
+    }
+
+    /// Logs that the client's device has refused a transfer, if the connection has ended by that.
+    pub(super) fn report_refused_transfer(&self) {
+        // A device refuses a window with a wrong key in the same way.
+        if self.staging.is_some()
+            && let Some(TransportError::Lost(CloseReason::Failed(FailureStatus::RemoteAccess))) =
+                self.stream.close_error()
+            && let Some(unlogged) = self.core.refused_transfers.pass(std::time::Instant::now())
+        {
+            let (id, peer, error) = (self.client.id, &self.client.peer, DirectError::Refused);
+            warn!(id, peer, %error, unlogged, "client closed");
+        }
+    }
+}
+
+impl Call {
+    /// GET or SET on a private connection.
+    async fn at_server(&self, private: &mut Private, replies: &mut Output) -> Result<Moved, Failed> {
+        if self.verb == Verb::Set {
+            let begin = async { Ok(Sink::new(private, replies, &self.key, self.len)) };
+            self.moving(self.len).read_into(begin).await?;
+            return Ok((Done::AsServer(replies.copy_to_bytes(replies.remaining())), Some(self.len)));
+        }
+        match upstream::get(private, &self.key).await.map_err(Failed::Upstream)? {
+            Found::Value(len, begun) => {
+                *replies = begun;
+                self.write(len, Source::Server(private, replies)).await
+            }
+            Found::Other(reply) => Ok((Done::AsServer(reply), None)),
+        }
+    }
+
+    /// The same at the node of the key.
+    async fn at_node(&self, client: Client) -> Result<Moved, Failed> {
+        let failed = |error: Error| Failed::Upstream(error.into());
+        let command = Command::new(self.verb.name()).arg(&self.key);
+        if self.verb == Verb::Set {
+            let begin = async { Ok(Sink::Node(client.stream_argument(command, self.len).await?)) };
+            self.moving(self.len).read_into(begin).await?;
+            return Ok((Done::Reply(Reply::OK), Some(self.len)));
+        }
+        match client.stream_reply(command).await.map_err(failed)? {
+            Some(mut reader) => self.write(reader.len(), Source::Node(&mut reader)).await,
+            None => Ok((Done::Reply(Reply::Null), None)),
+        }
+    }
+
+    /// Writes a value of this length to the client, if it fits.
+    async fn write(&self, len: usize, mut source: Source<'_>) -> Result<Moved, Failed> {
+        if let Err(refusal) = fits(len, &self.ranges) {
+            return Ok((Done::Reply(refusal), None));
+        }
+        let crc = self.moving(len).write_from(&mut source).await?;
+        source.finish().await.map_err(Failed::Upstream)?;
+        let reply = [i64::try_from(len).unwrap_or(i64::MAX), crc.into()];
+        Ok((Done::Reply(Reply::array(reply)), Some(len)))
+    }
+
+    fn moving(&self, len: usize) -> Moving<'_> {
+        Moving { direct: &self.direct, staging: &self.staging, ranges: &self.ranges, len }
+    }
+
+    /// The server was lost. A value may be stored or not, so its client is closed, as the end of the server would close it. A get has
+    /// changed nothing.
+    fn lost(&self, cause: &str) -> Result<Done, Closed> {
+        match self.verb {
+            Verb::Get => Ok(Done::Reply(Reply::error(format!(
+                "ERR the server was lost before the end of the value: {}",
+                one_line(cause)
+            )))),
+            Verb::Set => Err(Closed),
+        }
+    }
+}
+
+fn fits(len: usize, ranges: &RemoteRanges) -> Result<(), Reply> {
+    let room = ranges.room();
+    if len as u64 > room { Err(DirectError::TooSmall { len, room }.into()) } else { Ok(()) }
+}
