@@ -51,7 +51,7 @@ async fn memory_that_a_server_has_registered_is_pinned_once_whatever_passes_thro
     }
     direct.register(&ours).expect("as before");
     assert_eq!(server.stats().pinned_bytes - before, 100_000);
-    assert_eq!(server.stats().copied_in, 0);
+    assert_eq!(server.stats().device.copied_in, 0);
 }
 
 /// Around each value.
