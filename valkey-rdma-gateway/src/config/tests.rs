@@ -21,8 +21,8 @@ fn a_file_is_read() {
             direct_prefix = "LO"
         "#;
     let config = Config::parse(text).unwrap();
-    let direct: Vec<_> = config.routes.iter().map(RouteConfig::direct_prefix).collect();
-    assert_eq!(direct, [Some("BLOB".into()), None, None], "not without sharing");
+    let direct: Vec<Option<Arc<str>>> = config.routes.iter().map(RouteConfig::direct_prefix).collect();
+    assert_eq!(direct, [Some::<Arc<str>>("BLOB".into()), None, None], "not without sharing");
     assert_eq!((config.limits.clients, config.limits.upstreams), (7, 256));
     assert_eq!((config.routes[0].listen.len(), config.routes[1].share), (2, Share::Never));
     let clusters: Vec<_> = config.routes.iter().map(|route| (route.servers.len(), route.cluster)).collect();
