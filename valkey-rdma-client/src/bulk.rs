@@ -62,7 +62,7 @@ impl Bulk {
         let mut state = lock(&self.0);
         let request = match &*state {
             State::NotOffered(info) if Arc::ptr_eq(info, shared) => {
-                request.is_not_direct(NotDirect::NotOffered);
+                request.goes_over_the_stream(NotDirect::NotOffered);
                 return None;
             }
             State::Open(messages) => match messages.send(Message::Begin(request)) {

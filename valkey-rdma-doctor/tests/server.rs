@@ -60,7 +60,7 @@ async fn whether_large_values_go_directly_is_a_finding() {
         assert_eq!(value(&report, "direct transfers"), expected);
         assert!(ids(&report, "valkey").contains(&("direct transfers", verdict)), "{report:#?}");
         let json: serde_json::Value = serde_json::from_str(&report.json("server")).expect("JSON");
-        assert!(json.to_string().contains(&format!("\"id\":\"direct transfers\",\"verdict\"")), "{json}");
+        assert!(json.to_string().contains("\"id\":\"direct transfers\",\"verdict\""), "{json}");
         let other = examined(&format!("{url}?direct_prefix=OTHER")).await;
         assert_eq!(value(&other, "direct transfers").contains("unknown command"), verdict == Verdict::Ok);
     }

@@ -139,7 +139,7 @@ impl Task {
         if let Err(error) = memories.try_for_each(|memory| self.raw.socket.register(memory, access)) {
             let request = Request { transfer, asking, deadline, caller };
             if self.raw.socket.close_error().is_none() {
-                request.is_not_direct(NotDirect::NotRegistered(error));
+                request.goes_over_the_stream(NotDirect::NotRegistered(error));
                 return Ok(());
             }
             self.unsent = Some(request);

@@ -83,7 +83,7 @@ impl Transfer {
 
 impl Request {
     /// It has to go over the stream.
-    pub(crate) fn is_not_direct(self, reason: NotDirect) {
+    pub(crate) fn goes_over_the_stream(self, reason: NotDirect) {
         answer(self.caller.waits(), Attempt::NotDirect(reason, self.transfer));
     }
 

@@ -49,7 +49,7 @@ impl Opening {
                 }
                 for request in self.waiting {
                     match &why {
-                        Unopened::NotDirect(reason) => request.is_not_direct(reason.clone()),
+                        Unopened::NotDirect(reason) => request.goes_over_the_stream(reason.clone()),
                         Unopened::Failed(error) => request.fails(error.clone()),
                     }
                 }
