@@ -84,7 +84,7 @@ fn where_values_would_go_over_the_stream_the_tool_measures_nothing() {
         (mock.url(), "--ratio lpush:1", 2, "give -t set,get"),
         (mock.url(), "--pool", 2, "--pool"),
     ] {
-        let output = run(url, &["--direct -n 10", flags].join(" ").trim_end());
+        let output = run(url, ["--direct -n 10", flags].join(" ").trim_end());
         assert_eq!(output.status.code(), Some(status), "{url} {flags}: {}", stderr(&output));
         assert!(stderr(&output).contains(reason), "{url} {flags}: {}", stderr(&output));
         assert_eq!(stdout(&output), "", "{url} {flags}");
