@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs the test binaries that cargo has built, several at once: libtest runs one after another, and many mostly wait.
 
-usage: cargo test --no-run --message-format=json-render-diagnostics ... | run-tests.py [PACKAGE/TEST...]
+usage: cargo test --no-run --message-format=json-render-diagnostics ... | run-tests.py [PACKAGE/TEST...] [-- OPTION...]
 
-With PACKAGE/TEST, as in valkey-rdma-client/cluster, only those; each must be there.
+With PACKAGE/TEST, as in valkey-rdma-client/cluster, only those; each must be there. Each gets the options, such as --skip.
 Prints one line for each, and all output of those that fail. Exit status 1 if one fails, if one is still running after
 LIMIT seconds, or if there is none.
 """
@@ -16,7 +16,10 @@ import sys
 import time
 
 LIMIT = 600
-ONLY = {name.replace("/", " ") for name in sys.argv[1:]}
+CHOSEN, OPTIONS = sys.argv[1:], []
+if "--" in CHOSEN:
+    CHOSEN, OPTIONS = CHOSEN[:CHOSEN.index("--")], CHOSEN[CHOSEN.index("--") + 1:]
+ONLY = {name.replace("/", " ") for name in CHOSEN}
 
 
 def built():
@@ -35,7 +38,7 @@ def built():
 def run(name, path, folder):
     begin = time.monotonic()
     test = subprocess.Popen(
-        [path], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [path, *OPTIONS], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
         output, status = test.communicate(timeout=LIMIT)[0], test.returncode

@@ -9,7 +9,8 @@ import time
 import types
 
 import pytest
-from conftest import without_tls
+from certificates import Authority
+from conftest import Mock, without_tls
 
 import valkey_rdma
 from valkey_rdma import AsyncClient, Client, ClusterClient
@@ -150,6 +151,20 @@ def test_over_tcp_values_go_over_the_stream(mock, key):
             assert client.get_into(key, arena) == len(arena)
         assert moved(client) == (0, "the client is not connected over RDMA")
         assert client.command("GET", key) == value_of(200_000)
+
+
+def test_over_tls_values_go_over_the_encrypted_stream_d1(tmp_path, key):
+    authority = Authority(tmp_path, "issuer")
+    mock = Mock(authority.issue("server", "IP:127.0.0.1").flags)
+    arena = bytearray(value_of(200_000))
+    try:
+        with Client(f"{mock.emulated}?ca={authority.ca}") as client, client.register(arena):
+            client.set_from(key, arena)
+            assert client.get_into(key, arena) == len(arena)
+            assert moved(client) == (0, "the connection is encrypted, and direct transfers are plain")
+    finally:
+        mock.stop()
+    assert arena == value_of(200_000)
 
 
 def test_memory_that_cannot_be_registered(direct):

@@ -34,7 +34,7 @@ fn a_socket_excludes_host_and_port() {
 }
 
 /// Each flag, with a value.
-const FLAGS: [&str; 68] = [
+const FLAGS: [&str; 70] = [
     "-h server",
     "-p 7000",
     "-s /tmp/socket",
@@ -54,6 +54,8 @@ const FLAGS: [&str; 68] = [
     "--rx-size 65536 --rdma",
     "--poll busy --rdma",
     "--pool --rdma -d 65536",
+    "--direct --rdma",
+    "--direct-prefix LOB --direct --rdma",
     "-c 2",
     "--tasks-per-connection 2",
     "--cluster",
