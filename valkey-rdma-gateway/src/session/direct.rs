@@ -203,7 +203,7 @@ impl Call {
         let failed = |error: Error| Failed::Upstream(error.into());
         let command = Command::new(self.verb.name()).arg(&self.key);
         if self.verb == Verb::Set {
-            let begin = async { Ok(Sink::Node(client.stream_argument(command, self.len).await?)) };
+            let begin = async { Ok(Sink::Node(client.stream_argument(command, self.len).await?.into())) };
             self.moving(self.len).read_into(begin).await?;
             return Ok((Done::Reply(Reply::OK), Some(self.len)));
         }

@@ -110,7 +110,7 @@ impl Source<'_> {
 pub(super) enum Sink<'a> {
     /// The server's replies go to the output: it may refuse the value before its end.
     Server(&'a mut Private, &'a mut Output),
-    Node(ValueWriter),
+    Node(Box<ValueWriter>),
 }
 
 impl<'a> Sink<'a> {
