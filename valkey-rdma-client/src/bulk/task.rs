@@ -94,11 +94,11 @@ impl Task {
         }
     }
 
-    /// Returns when no call can come any more, and all are answered, or nobody waits for them.
+    /// Returns when no call can come any more, and all are answered, or their callers have gone away.
     async fn drive(&mut self) -> Result<(), LostCause> {
         while self.closing.is_none() || !self.in_flight.is_empty() {
             let due = earliest(self.in_flight.iter().filter_map(|call| call.deadline));
-            // A server may send push messages without end. They must not hide a time limit: so nothing comes first, and timers have their turn.
+            // A server may send push messages without end. They must not hide a time limit: so no branch comes first, and timers get to run.
             consume_budget().await;
             tokio::select! {
                 reply = self.raw.receive() => self.answered(reply?)?,

@@ -99,7 +99,7 @@ impl Caller {
         (Self { done: Some(done), peer }, outcome)
     }
 
-    /// For what is no request any more.
+    /// Takes the way back to the caller, for a request whose command is written.
     pub(super) fn waits(mut self) -> Option<oneshot::Sender<Attempt>> {
         self.done.take()
     }
@@ -108,7 +108,7 @@ impl Caller {
         self.done.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    /// Completes when nobody waits any more.
+    /// Completes when the caller has gone away.
     pub(crate) async fn gone(&mut self) {
         if let Some(done) = &mut self.done {
             done.closed().await;

@@ -34,7 +34,7 @@ pub(super) enum Held {
     Source { _bytes: PinnedSlice },
     /// Where bytes go that are read.
     Target { _slice: ReadTarget },
-    /// Whatever is to be dropped then.
+    /// What the caller wants to be dropped then.
     Guard { _guard: Guard },
 }
 

@@ -106,7 +106,6 @@ impl Source<'_> {
 }
 
 /// Where a value goes.
-#[expect(clippy::large_enum_variant, reason = "there is one for each transfer, on the stack of its call")]
 pub(super) enum Sink<'a> {
     /// The server's replies go to the output: it may refuse the value before its end.
     Server(&'a mut Private, &'a mut Output),
