@@ -98,6 +98,7 @@ impl Session {
     async fn move_at_server(&mut self, call: &Call) -> Result<Done, Closed> {
         let mut private = match self.private().await? {
             Ok(private) => private,
+            Err(error) if error.is_about_room() => return Ok(Done::Reply(no_room(&error.to_string()))),
             Err(error) => {
                 self.answer_unsent(Class::Ordinary, error)?;
                 return Ok(Done::AsServer(Bytes::new()));
@@ -129,9 +130,15 @@ impl Session {
     async fn move_at_node(&mut self, call: &Call) -> Result<Done, Closed> {
         // What cannot be had is answered.
         let Some(client) = self.library().await? else { return Ok(Done::AsServer(Bytes::new())) };
-        let Some(_permit) = self.permit().await? else { return Ok(Done::AsServer(Bytes::new())) };
+        let _permit = match self.route.backend.pool.permit().await {
+            Ok(permit) => permit,
+            Err(error) => return Ok(Done::Reply(no_room(&error.to_string()))),
+        };
         self.metrics().private_commands.add(1);
         match self.while_open(false, Box::pin(call.at_node(client))).await {
+            Ok(Err(Failed::Upstream(Lost::Node(error)))) if is_node_full(&error) => {
+                Ok(Done::Reply(no_room(&error.to_string())))
+            }
             Ok(Err(Failed::Upstream(Lost::Node(error)))) => match failure(&error, self.metrics()) {
                 Some(reply) => Ok(Done::Reply(reply)),
                 None => call.lost(&error.to_string()),
@@ -229,16 +236,26 @@ impl Call {
     }
 
     /// The server was lost. A value may be stored or not, so its client is closed, as the end of the server would close it. A get has
-    /// changed nothing.
+    /// changed nothing, and may be tried over the stream (spec clause D-7).
     fn lost(&self, cause: &str) -> Result<Done, Closed> {
         match self.verb {
             Verb::Get => Ok(Done::Reply(Reply::error(format!(
-                "ERR the server was lost before the end of the value: {}",
+                "NODIRECT the server was lost before the end of the value: {}",
                 one_line(cause)
             )))),
             Verb::Set => Err(Closed),
         }
     }
+}
+
+/// The reply if there is no connection for a transfer: those that clients share may carry the command out (spec clause D-7).
+fn no_room(why: &str) -> Reply {
+    Reply::error(format!("NODIRECT {}", one_line(why.trim_start_matches('-'))))
+}
+
+/// Whether a node has no room for another connection.
+fn is_node_full(error: &Error) -> bool {
+    error.server().is_some_and(|error| error.to_string().starts_with("ERR max number of clients"))
 }
 
 fn fits(len: usize, ranges: &RemoteRanges) -> Result<(), Reply> {
