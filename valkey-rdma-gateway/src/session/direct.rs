@@ -223,6 +223,8 @@ impl Call {
     /// Writes a value of this length to the client, if it fits.
     async fn write(&self, len: usize, mut source: Source<'_>) -> Result<Moved, Failed> {
         if let Err(refusal) = fits(len, &self.ranges) {
+            // The client waits for that: else it could have many such values read at the same time.
+            source.skip(len).await.map_err(Failed::Upstream)?;
             return Ok((Done::Reply(refusal), None));
         }
         let crc = self.moving(len).write_from(&mut source).await?;
