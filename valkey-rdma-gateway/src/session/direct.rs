@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use tracing::warn;
 use valkey_rdma_client::{Client, Command, Error};
-use valkey_rdma_resp::{Output, Reply, integer, words};
+use valkey_rdma_resp::{CommandError, Output, Reply, integer, words};
 use valkey_rdma_server::{DirectError, RemoteRanges};
 use valkey_rdma_transport::raw::FailureStatus;
 use valkey_rdma_transport::{CloseReason, Direct, TransportError};
@@ -20,6 +20,7 @@ use valkey_rdma_transport::{CloseReason, Direct, TransportError};
 use self::moving::{Failed, Moving};
 use self::staging::Staging;
 use self::upstream::{Found, Lost, Sink, Source};
+use super::route::LONGEST_DIRECT;
 use super::{Closed, Session};
 use crate::cluster::failure;
 use crate::command::class::Class;
@@ -51,6 +52,9 @@ enum Done {
 impl Session {
     /// Carries out a command that names memory of the client. Nothing is in flight.
     pub(super) async fn direct(&mut self, verb: Verb, command: &Bytes) -> Result<(), Closed> {
+        if command.len() > LONGEST_DIRECT {
+            return Err(self.broken(&CommandError::InvalidBulkLen));
+        }
         let call = match self.direct_call(verb, command) {
             Ok(call) => call,
             Err(refusal) => {

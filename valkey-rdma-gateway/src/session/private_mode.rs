@@ -112,6 +112,7 @@ impl Session {
                     self.client.set_place(place);
                 }
                 PrivateStep::Answer(local) => {
+                    self.in_flight.hold(0);
                     let command = self.reader.take();
                     if self.answer(local, &command).await.is_err() {
                         break Err(Closed);
@@ -279,7 +280,10 @@ impl Session {
                 {
                     return Ok(true);
                 }
-                Class::Local(local) if !complete && self.awaits_rest(local) => return Ok(true),
+                Class::Local(local) if !complete && self.awaits_rest(local) => {
+                    self.in_flight.hold(self.reader.len());
+                    return Ok(true);
+                }
                 // What is in them must be known.
                 Class::Local(_) | Class::State(State::Tracking(_)) if !complete => {
                     return Err(PrivateStep::Broken(CommandError::InvalidBulkLen));

@@ -77,7 +77,7 @@ async fn a_value_straddles_ranges_of_any_length() {
 async fn what_a_get_cannot_place_is_answered_and_the_connection_goes_on() {
     let mock = MockServer::start().await;
     for url in [mock.url(), mock.tcp_url()] {
-        let (_gateway, addr) = gateway_with(url, |_| {}).await;
+        let (gateway, addr) = gateway_with(url, |_| {}).await;
         let client = connect(addr).await;
         let memory = DirectMemory::allocate(1000).unwrap();
         let placed = bounded(client.get_direct("none", [filled(&memory, 0..10, &[])])).await.unwrap();
@@ -86,6 +86,7 @@ async fn what_a_get_cannot_place_is_answered_and_the_connection_goes_on() {
         client.command(["RPUSH", "list", "a"]).await.unwrap();
         let error = client.get_direct("list", [filled(&memory, 0..10, &[])]).await.unwrap_err();
         assert!(error.to_string().starts_with("WRONGTYPE"), "{error}");
+        let connects = gateway.info("gateway_connects").await;
         // One that has arrived as a whole, and one of which most is still to come.
         for len in [11, 3 << 20] {
             mock.set("k", pattern(len));
@@ -99,6 +100,8 @@ async fn what_a_get_cannot_place_is_answered_and_the_connection_goes_on() {
         mock.set("k", "0123456789");
         let placed = bounded(client.get_direct("k", [filled(&memory, 0..10, &[])])).await.unwrap();
         assert_eq!(placed.slices[0][..], *b"0123456789");
+        let same = "a value is read to its end, and its connection is used again";
+        assert_eq!(gateway.info("gateway_connects").await, connects, "{same}");
         client.command(["DEL", "list"]).await.unwrap();
     }
 }
