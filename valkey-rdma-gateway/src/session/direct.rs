@@ -7,7 +7,7 @@ mod moving;
 pub(super) mod staging;
 mod upstream;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::{Buf, Bytes};
 use tracing::warn;
@@ -25,6 +25,7 @@ use super::{Closed, Session};
 use crate::cluster::failure;
 use crate::command::class::Class;
 use crate::command::direct::Verb;
+use crate::core::Core;
 use crate::upstream::open_error::one_line;
 use crate::upstream::private::Private;
 
@@ -36,7 +37,8 @@ struct Call {
     len: usize,
     ranges: RemoteRanges,
     direct: Direct,
-    staging: Arc<Staging>,
+    core: Arc<Core>,
+    staging: Arc<OnceLock<Staging>>,
 }
 
 /// What to reply, and how many bytes were moved, if there was a value.
@@ -73,7 +75,7 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the command, and takes what it needs. An error is the reply.
+    /// Reads the command. An error is the reply.
     fn direct_call(&mut self, verb: Verb, command: &Bytes) -> Result<Call, Reply> {
         let words: Vec<_> = words(command).map(|word| command.slice_ref(word)).collect();
         let (key, len, place) = match (verb, &words[..]) {
@@ -89,14 +91,8 @@ impl Session {
             "NODIRECT this connection has no direct transfers: the client has not asked for them",
         ))?;
         fits(len, &ranges)?;
-        let staging = match &self.staging {
-            Some(staging) => staging.clone(),
-            None => {
-                let new = Staging::new(&direct, &self.core.limits(), &self.core.staged)?;
-                self.staging.insert(Arc::new(new)).clone()
-            }
-        };
-        Ok(Call { verb, key: key.clone(), len, ranges, direct, staging })
+        let (core, staging) = (self.core.clone(), self.staging.clone());
+        Ok(Call { verb, key: key.clone(), len, ranges, direct, core, staging })
     }
 
     async fn move_at_server(&mut self, call: &Call) -> Result<Done, Closed> {
@@ -181,7 +177,7 @@ impl Session {
     /// Logs that the client's device has refused a transfer, if the connection has ended by that.
     pub(super) fn report_refused_transfer(&self) {
         // A device refuses a window with a wrong key in the same way.
-        if self.staging.is_some()
+        if self.staging.get().is_some()
             && let Some(TransportError::Lost(CloseReason::Failed(FailureStatus::RemoteAccess))) =
                 self.stream.close_error()
             && let Some(unlogged) = self.core.refused_transfers.pass(std::time::Instant::now())
@@ -196,8 +192,12 @@ impl Call {
     /// GET or SET on a private connection.
     async fn at_server(&self, private: &mut Private, replies: &mut Output) -> Result<Moved, Failed> {
         if self.verb == Verb::Set {
+            let staging = match self.staging() {
+                Ok(staging) => staging,
+                Err(refusal) => return Ok((Done::Reply(refusal), None)),
+            };
             let begin = async { Ok(Sink::new(private, replies, &self.key, self.len)) };
-            self.moving(self.len).read_into(begin).await?;
+            self.moving(staging, self.len).read_into(begin).await?;
             return Ok((Done::AsServer(replies.copy_to_bytes(replies.remaining())), Some(self.len)));
         }
         match upstream::get(private, &self.key).await.map_err(Failed::Upstream)? {
@@ -214,8 +214,12 @@ impl Call {
         let failed = |error: Error| Failed::Upstream(error.into());
         let command = Command::new(self.verb.name()).arg(&self.key);
         if self.verb == Verb::Set {
+            let staging = match self.staging() {
+                Ok(staging) => staging,
+                Err(refusal) => return Ok((Done::Reply(refusal), None)),
+            };
             let begin = async { Ok(Sink::Node(client.stream_argument(command, self.len).await?)) };
-            self.moving(self.len).read_into(begin).await?;
+            self.moving(staging, self.len).read_into(begin).await?;
             return Ok((Done::Reply(Reply::OK), Some(self.len)));
         }
         match client.stream_reply(command).await.map_err(failed)? {
@@ -224,21 +228,35 @@ impl Call {
         }
     }
 
-    /// Writes a value of this length to the client, if it fits.
+    /// Writes a value of this length to the client, if it fits and there is memory.
     async fn write(&self, len: usize, mut source: Source<'_>) -> Result<Moved, Failed> {
-        if let Err(refusal) = fits(len, &self.ranges) {
-            // The client waits for that: else it could have many such values read at the same time.
-            source.skip(len).await.map_err(Failed::Upstream)?;
-            return Ok((Done::Reply(refusal), None));
-        }
-        let crc = self.moving(len).write_from(&mut source).await?;
+        let staging = match fits(len, &self.ranges).and_then(|()| self.staging()) {
+            Ok(staging) => staging,
+            Err(refusal) => {
+                // The client waits for that: else it could have many such values read at the same time.
+                source.skip(len).await.map_err(Failed::Upstream)?;
+                return Ok((Done::Reply(refusal), None));
+            }
+        };
+        let crc = self.moving(staging, len).write_from(&mut source).await?;
         source.finish().await.map_err(Failed::Upstream)?;
         let reply = [i64::try_from(len).unwrap_or(i64::MAX), crc.into()];
         Ok((Done::Reply(Reply::array(reply)), Some(len)))
     }
 
-    fn moving(&self, len: usize) -> Moving<'_> {
-        Moving { direct: &self.direct, staging: &self.staging, ranges: &self.ranges, len }
+    /// The memory of this connection, from its first transfer that has a value: without a login it pins none. An error is the reply.
+    fn staging(&self) -> Result<&Staging, Reply> {
+        match self.staging.get() {
+            Some(staging) => Ok(staging),
+            None => {
+                let new = Staging::new(&self.direct, &self.core.limits(), &self.core.staged)?;
+                Ok(self.staging.get_or_init(|| new))
+            }
+        }
+    }
+
+    fn moving<'a>(&'a self, staging: &'a Staging, len: usize) -> Moving<'a> {
+        Moving { direct: &self.direct, staging, ranges: &self.ranges, len }
     }
 
     /// The server was lost. A value may be stored or not, so its client is closed, as the end of the server would close it. A get has

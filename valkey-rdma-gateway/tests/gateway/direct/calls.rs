@@ -82,6 +82,7 @@ async fn what_a_get_cannot_place_is_answered_and_the_connection_goes_on() {
         let memory = DirectMemory::allocate(1000).unwrap();
         let placed = bounded(client.get_direct("none", [filled(&memory, 0..10, &[])])).await.unwrap();
         assert_eq!((placed.len, placed.way.to_string()), (None, "direct".to_owned()));
+        assert_eq!(gateway.info("gateway_direct_pinned_bytes").await, 0, "there was no value to move");
         drop(placed);
         client.command(["RPUSH", "list", "a"]).await.unwrap();
         let error = client.get_direct("list", [filled(&memory, 0..10, &[])]).await.unwrap_err();
