@@ -1,10 +1,11 @@
 //! The client's calls `get_direct` and `set_direct`, at a gateway.
 
 use valkey_rdma_client::{Client, DirectMemory, NotDirect, Way};
-use valkey_rdma_gateway::Share;
+use valkey_rdma_gateway::{Activation, Limits, Share};
 use valkey_rdma_mock::{MockCluster, MockServer};
 
 use super::{bounded, connect, filled, gateway_with, joined, pattern};
+use crate::support::{config, start};
 
 #[tokio::test]
 async fn values_of_all_sizes_pass_through_the_gateway_d3() {
@@ -156,6 +157,19 @@ async fn where_the_gateway_offers_none_calls_go_over_the_stream_and_say_why() {
         assert!(matches!(placed.way, Way::Stream(NotDirect::NotOffered)), "{placed:?}");
         drop(gateway);
     }
+}
+
+#[tokio::test]
+async fn a_reload_to_share_never_is_refused_where_direct_transfers_were_offered() {
+    let mock = MockServer::start().await;
+    let mut config = config(mock.tcp_url(), Share::Auto, Limits::default());
+    config.routes[0].listen.push("emulated:127.0.0.1:0".parse().unwrap());
+    let mut running = start(&config).await;
+    config.routes[0].share = Share::Never;
+    let error = running.gateway.reload(&config, &Activation::default()).await.unwrap_err();
+    assert!(error.to_string().contains("share = \"never\" needs a restart"), "{error}");
+    config.routes[0].listen.pop();
+    running.gateway.reload(&config, &Activation::default()).await.expect("other listeners may change");
 }
 
 #[tokio::test]
