@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use tracing::debug;
-use valkey_rdma_resp::CommandError;
+use valkey_rdma_resp::{CommandError, Reply};
 
 use super::route::Way;
 use super::slow_reader::MUCH;
@@ -110,6 +110,12 @@ impl Session {
                         break Ok(());
                     }
                     self.client.set_place(place);
+                }
+                // The server would not know of a value that was read on another connection, and the client not of its change.
+                PrivateStep::Answer(Local::Direct(_)) if private.tracker.notes_reads() => {
+                    self.in_flight.hold(0);
+                    self.client.count(1, &self.reader.take(), Instant::now());
+                    self.put(&Reply::error("NODIRECT the client caches what it reads: CLIENT TRACKING is on"));
                 }
                 PrivateStep::Answer(local) => {
                     self.in_flight.hold(0);

@@ -138,6 +138,19 @@ async fn login_and_database_are_those_of_the_client() {
     assert_eq!(wire.say("BLOB.GET none @").await, "(nil)", "RESP3 has another null");
 }
 
+#[tokio::test]
+async fn a_client_that_caches_is_referred_to_the_stream_d7() {
+    let mock = MockServer::start().await;
+    let (_gateway, addr) = gateway_with(mock.tcp_url(), |_| {}).await;
+    let mut wire = Wire::new(addr, b"0123").await;
+    wire.client.hello3("").await;
+    assert_eq!(wire.say("CLIENT TRACKING ON").await, "OK");
+    let refusal = "-NODIRECT the client caches what it reads: CLIENT TRACKING is on";
+    assert_eq!(wire.say("BLOB.SET k 4 @").await, refusal);
+    assert_eq!(wire.say("CLIENT TRACKING OFF").await, "OK");
+    assert_eq!(wire.say("BLOB.SET k 4 @").await, "OK");
+}
+
 /// Others than those of the client that pins it.
 #[tokio::test]
 async fn a_client_for_which_there_is_no_memory_is_referred_to_the_stream_d7() {
