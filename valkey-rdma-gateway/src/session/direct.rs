@@ -109,7 +109,9 @@ impl Session {
         let moved = self.while_open(false, call.at_server(&mut private, &mut replies)).await;
         let done = match moved {
             Ok(Err(Failed::Upstream(Lost::Server(cause)))) => {
-                self.report_loss(&private, &cause);
+                // A get changes nothing, and a set without its last byte is none.
+                let may_have_run = call.verb == Verb::Set && !private.has_open_command();
+                self.report_loss(&private, may_have_run.into(), &cause);
                 if call.verb == Verb::Set {
                     // It may have refused the value before its end.
                     self.out.put(&replies.copy_to_bytes(replies.remaining()));

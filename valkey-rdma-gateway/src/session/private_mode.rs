@@ -133,7 +133,7 @@ impl Session {
                 PrivateStep::Lost(cause) => {
                     self.unblock = None;
                     self.leave();
-                    self.report_loss(&private, &cause);
+                    self.report_loss(&private, private.unanswered(), &cause);
                     return Err(Closed);
                 }
                 PrivateStep::End(why) => {
@@ -344,11 +344,11 @@ impl Session {
         self.describe();
     }
 
-    /// Counts and logs that the connection is lost. The client ends with it, as it would with its server: it has state, or commands
+    /// Counts and logs that the connection is lost, on which this number of commands may have run. The client ends with it, as it would with its server: it has state, or commands
     /// without a reply, which may have run.
-    pub(super) fn report_loss(&self, private: &Private, cause: &str) {
+    pub(super) fn report_loss(&self, private: &Private, may_have_run: usize, cause: &str) {
         self.metrics().lost.add(1);
-        self.metrics().may_have_run.add(private.unanswered() as u64);
+        self.metrics().may_have_run.add(may_have_run as u64);
         match private.tracker.is_raw() {
             // After MONITOR, its end may be the answer to QUIT.
             true => debug!(id = self.client.id, cause, "the private connection of a client was lost"),
