@@ -57,7 +57,11 @@ impl Session {
                     Ok(true) => {}
                 }
             }
-            match self.route(!is_complete, commands == 0, &limits) {
+            let way = self.route(!is_complete, commands == 0, &limits);
+            if self.reader.is_held() {
+                break Parsed::NeedsInput;
+            }
+            match way {
                 Way::Shared { script } => {
                     let is_full = commands == most || self.reader.batch().len() >= most_bytes;
                     if is_full || !self.choose_shared(script, outstanding + commands) {
