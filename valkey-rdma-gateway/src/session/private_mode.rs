@@ -115,7 +115,9 @@ impl Session {
                 PrivateStep::Answer(Local::Direct(_)) if private.tracker.notes_reads() => {
                     self.in_flight.hold(0);
                     self.client.count(1, &self.reader.take(), Instant::now());
-                    self.put(&Reply::error("NODIRECT the client caches what it reads: CLIENT TRACKING is on"));
+                    self.put(&Reply::error(
+                        "NODIRECT the client caches what it reads: CLIENT TRACKING is on",
+                    ));
                 }
                 PrivateStep::Answer(local) => {
                     self.in_flight.hold(0);
@@ -191,14 +193,16 @@ impl Session {
             let more = self.slow_reader.poll_more(cx, self.out.remaining());
             let sends_ahead = more.is_ready() && self.slow_reader.sends_ahead();
             let most = self.most_unanswered(sends_ahead);
-            let more = match self.pass_commands(private, most, found.stop) {
+            let more = match self.pass_commands(private, most, sends_ahead, found.stop) {
                 Ok(more) => more,
                 // Earlier replies come before the error.
                 Err(PrivateStep::Broken(_)) if private.owed() > 0 => false,
                 Err(step) => return Poll::Ready(step),
             };
             // Nothing more is taken from it then, so that it must read. It may be so since just now, and nothing else would wake this task.
-            let unread = if sends_ahead && private.unanswered() >= most { usize::MAX } else { 0 };
+            // Otherwise the server keeps its replies, and of those here only the gateway's own are counted.
+            let is_full = sends_ahead && private.unanswered() >= most;
+            let unread = if is_full { usize::MAX } else { self.out.remaining().saturating_sub(MUCH) };
             if self.slow_reader.poll_too_slow(cx, unread, &self.core.limits()).is_ready() {
                 return Poll::Ready(PrivateStep::End(End::TooSlow));
             }
@@ -253,8 +257,15 @@ impl Session {
         }
     }
 
-    /// Passes commands on. `true` if it needs more input. If the gateway stops, only the command that has begun is passed on.
-    fn pass_commands(&mut self, private: &mut Private, most: usize, stop: bool) -> Result<bool, PrivateStep> {
+    /// Passes commands on. `true` if it needs more input. If the gateway stops, only the command that has begun is passed on. If the client
+    /// reads, its own answers wait until it has read most of the others.
+    fn pass_commands(
+        &mut self,
+        private: &mut Private,
+        most: usize,
+        sends_ahead: bool,
+        stop: bool,
+    ) -> Result<bool, PrivateStep> {
         loop {
             let full = private.unanswered() >= most;
             let stopped = stop && !private.has_open_command();
@@ -305,7 +316,12 @@ impl Session {
                 && private.tracker.may_answer(self.identity.protocol)
                 && !matches!(local, Local::Auth | Local::Hello | Local::Select | Local::Reset)
             {
-                return if private.unanswered() == 0 { Err(PrivateStep::Answer(local)) } else { Ok(false) };
+                let must_read = self.out.remaining() >= MUCH && !sends_ahead;
+                return if private.unanswered() == 0 && !must_read {
+                    Err(PrivateStep::Answer(local))
+                } else {
+                    Ok(false)
+                };
             }
             if class == Class::State(State::Tracking(true)) {
                 return Err(PrivateStep::Redirect);

@@ -100,7 +100,8 @@ async fn in_front_of_a_cluster_a_command_may_not_name_more_ranges_although_other
     })
     .await;
     let mut wire = Wire::new(addr, b"0123").await;
-    let too_long = encode(["BLOB.GET", "k"].into_iter().chain([["12345"; 3]; 40_000].as_flattened().iter().copied()));
+    let too_long =
+        encode(["BLOB.GET", "k"].into_iter().chain([["12345"; 3]; 40_000].as_flattened().iter().copied()));
     // It may be closed before it has sent all of that.
     let _closed = wire.client.stream_send(&too_long).await;
     assert_eq!(text(&wire.client.reply().await), "-ERR Protocol error: invalid bulk length");
