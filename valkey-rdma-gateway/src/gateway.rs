@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use valkey_rdma_transport::sync::lock;
 
 use crate::config::login::RouteLogin;
-use crate::config::route::Route;
+use crate::config::route::{Route, Share};
 use crate::config::{Config, RouteConfig};
 use crate::core::Core;
 use crate::error::GatewayError;
@@ -170,6 +170,10 @@ impl Gateway {
                 let known = known.find(|(at, known)| known.configured == *listen && !kept.contains_key(at));
                 let bound = match known {
                     Some((at, known)) => {
+                        if route.share == Share::Never && known.offers_direct() {
+                            let why = "share = \"never\" needs a restart here, because clients of this listener were offered direct transfers";
+                            return Err(GatewayError::Config(format!("{listen}: {why}")));
+                        }
                         kept.insert(at, shared.clone());
                         known.bind_again(activation, &config.limits).await
                     }

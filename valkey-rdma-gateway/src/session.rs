@@ -49,7 +49,7 @@ mod unblock;
 mod unsent;
 
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -92,7 +92,7 @@ pub(crate) struct Session {
     /// The prefix of the commands of direct transfers, at a listener that offers these.
     direct_prefix: Option<Arc<str>>,
     /// What direct transfers pass through, once there were any.
-    staging: Option<Arc<Staging>>,
+    staging: Arc<OnceLock<Staging>>,
     shared: Attached,
     in_flight: InFlight,
     slow_reader: SlowReader,
@@ -155,7 +155,7 @@ impl Session {
             needs_tls: accepted.needs_tls,
             by_owner: accepted.by_owner,
             direct_prefix: accepted.direct_prefix,
-            staging: None,
+            staging: Arc::default(),
             shared,
             in_flight,
             slow_reader: SlowReader::default(),

@@ -16,8 +16,10 @@ pub(crate) struct CommandReader {
     scanned: usize,
     /// The current command is complete.
     complete: bool,
-    /// See [`is_held`](Self::is_held).
+    /// The current command has no words: see [`is_held`](Self::is_held).
     is_held: bool,
+    /// The current command gets another name: see [`is_held`](Self::is_held).
+    awaits_name: bool,
     /// What is not a command: nothing after it is looked at.
     failed: Option<CommandError>,
 }
@@ -53,6 +55,7 @@ impl CommandReader {
     }
 
     fn find_end(&mut self) -> Result<bool, CommandError> {
+        self.awaits_name &= self.begin > 0;
         loop {
             if self.is_held && self.begin == 0 {
                 self.is_held = false;
@@ -77,10 +80,10 @@ impl CommandReader {
         }
     }
 
-    /// Whether the batch must go before there is another command: a command without words follows it, and is cut off then. To remove
-    /// it from between others would copy all that follows, for each of thousands.
+    /// Whether the batch must go before there is another command: one without words follows it, and is cut off then, or one that gets
+    /// a shorter name. To make it shorter between others would copy all that follows, for each of thousands.
     pub(crate) fn is_held(&self) -> bool {
-        self.is_held
+        self.is_held || self.awaits_name
     }
 
     /// Encodes an inline command as any other.
@@ -102,19 +105,25 @@ impl CommandReader {
         Ok(())
     }
 
-    /// Gives the current command, whose name has arrived, another name. It is not longer than the one it has.
+    /// Gives the current command, whose name has arrived, another name. It is not longer than the one it has. Behind a batch, the command
+    /// is [held](Self::is_held) instead.
     pub(crate) fn rename(&mut self, name: &str) {
+        self.awaits_name = self.begin > 0;
+        if self.awaits_name {
+            return;
+        }
         let current = self.current();
         let line =
             |from: usize| current[from..].iter().position(|byte| *byte == b'\n').map(|end| from + end + 1);
         let Some((header, word)) = line(0).and_then(|header| Some((header, line(header)?))) else { return };
         let former = words(current).next().unwrap_or_default().len();
         let renamed = encode_word(name);
-        let end = self.begin + word + former + b"\r\n".len();
-        let Some(saved) = (end - self.begin - header).checked_sub(renamed.len()) else { return };
-        self.input[self.begin + header..][..renamed.len()].copy_from_slice(&renamed);
-        self.input.copy_within(end.., end - saved);
-        self.input.truncate(self.input.len() - saved);
+        let end = word + former + b"\r\n".len();
+        let Some(saved) = (end - header).checked_sub(renamed.len()) else { return };
+        // The shorter head ends where the arguments begin: these may be long, and stay.
+        self.input[end - renamed.len()..end].copy_from_slice(&renamed);
+        self.input.copy_within(..header, saved);
+        self.input.advance(saved);
         self.scanned -= saved;
     }
 
@@ -266,13 +275,16 @@ mod tests {
         reader.accept();
         assert!(reader.scan().unwrap());
         reader.rename("GET");
+        assert!(reader.is_held(), "the batch goes first");
+        reader.drop_batch();
+        assert!(reader.scan().unwrap() && !reader.is_held());
+        reader.rename("GET");
         assert_eq!(reader.current(), get);
-        reader.accept();
+        drop(reader.take());
         assert!(!reader.scan().unwrap());
         reader.rename("SET");
         reader.rename("LONGER");
         reader.room().extend_from_slice(&long[50..]);
-        assert_eq!(reader.batch(), get.repeat(2));
         assert!(reader.scan().unwrap());
         assert_eq!(reader.current(), encode([&b"SET"[..], b"k", &[b'x'; 100]]));
     }

@@ -25,7 +25,7 @@ pub struct Limits {
     /// Bytes of pinned memory that the direct transfers of a client pass through, from its first one until it ends. Default 1 MiB, range 64 KiB
     /// to 64 MiB. With less, large values take more round trips.
     pub direct_bytes: usize,
-    /// The same for all clients together. Default 256 MiB, at least 64 KiB. Clients for which there is no room are referred to the stream.
+    /// The same for all clients together. Default 256 MiB, at least [`direct_bytes`](Self::direct_bytes). Clients for which there is no room are referred to the stream.
     pub direct_bytes_total: usize,
     /// Bytes of a command that are kept until all of it has arrived. Default 64 KiB, range 1 KiB to 16 MiB. A longer command is passed
     /// on in pieces, over a private connection.
@@ -112,6 +112,10 @@ impl Limits {
             ("unread_bytes_total", self.unread_bytes_total, 1 << 20, most),
             ("offline_ms", offline_ms, 100, most),
         ];
+        if self.direct_bytes > self.direct_bytes_total {
+            let (one, all) = (self.direct_bytes, self.direct_bytes_total);
+            return Err(format!("limits.direct_bytes = {one}: at most direct_bytes_total, which is {all}"));
+        }
         match limits.into_iter().find(|(_, value, from, to)| !(from..=to).contains(&value)) {
             None => Ok(()),
             Some((name, value, from, to)) if to == most => {

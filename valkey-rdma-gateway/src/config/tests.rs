@@ -56,6 +56,10 @@ fn mistakes_are_named() {
         (&route("server = [\"valkey://x\", \"rdma://y\"]\ncluster = true"), "the same for all servers"),
         (&route("server = \"valkey://x\"\ncluster = true\nshare = \"never\""), "needs each command's keys"),
         (&route("server = \"valkey://x\"\n[limits]\ncommand_bytes = 1"), "1024 to 16777216"),
+        (
+            &route("server = \"valkey://x\"\n[limits]\ndirect_bytes_total = 65536"),
+            "at most direct_bytes_total",
+        ),
         (&route("server = \"valkey://x\"\n[limits]\nclient_buffer_bytes = 1"), "65536 to 16777216"),
         (&[route("server = \"valkey://x\"\n"), route("server = \"valkey://x\"")].concat(), "twice"),
         (&route("server = \"valkey://user:secret@x:99999\""), "server \"valkey://***\""),

@@ -28,6 +28,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Whether its clients are offered direct transfers, and so commands that must be read.
+    pub(crate) fn offers_direct(&self) -> bool {
+        self.address.may_offer_direct() && self.direct_prefix.is_some()
+    }
+
     /// What of these settings needs a restart to hold here.
     pub(crate) fn unapplied(&self, limits: &Limits, direct_prefix: Option<&str>) -> Vec<String> {
         let (before, now) = (self.client_buffer_bytes, limits.client_buffer_bytes);

@@ -17,6 +17,10 @@ impl Session {
     /// Answers a command. Nothing is in flight.
     pub(super) async fn answer(&mut self, local: Local, command: &Bytes) -> Result<(), Closed> {
         self.client.count(1, command, std::time::Instant::now());
+        if let Local::Direct(verb) = local {
+            // It is counted on its connection. An idle client keeps no room for that.
+            return Box::pin(self.direct(verb, command)).await;
+        }
         self.metrics().local_commands.add(1);
         let words = all(command);
         let args = words.get(2..).unwrap_or_default();
@@ -54,8 +58,6 @@ impl Session {
             (Local::Kill, args) => return self.kill(args).await,
             (Local::Unblock, args) => return self.unblock(args).await,
             (Local::GatewayInfo, _) => return self.gateway_info().await,
-            // An idle client keeps no room for that.
-            (Local::Direct(verb), _) => return Box::pin(self.direct(verb, command)).await,
             // Wrong arguments: the server has the right error, and changes nothing.
             _ => return self.pass_on(false, command).await,
         }

@@ -128,8 +128,8 @@ impl Session {
         let found = self.client.inbox.poll_take(cx, &mut Default::default());
         match self.poll_flush(cx) {
             Poll::Ready(Err(Closed)) => Some(End::Gone),
-            _ if found.stop && !self.out.has_remaining() => Some(End::Stopped),
-            _ => found.end,
+            _ if found.end.is_some() => found.end,
+            _ => (found.stop && !self.out.has_remaining()).then_some(End::Stopped),
         }
     }
 
@@ -299,7 +299,8 @@ impl Session {
                 return Poll::Ready(Ok(done));
             }
             match self.poll_end(cx) {
-                Some(End::Stopped) if !is_endless => {}
+                // A stop waits for the work, until its time is over.
+                Some(End::Stopped) if !is_endless && !self.client.inbox.has_ended() => {}
                 Some(_) => return Poll::Ready(Err(Closed)),
                 None => {}
             }
@@ -311,8 +312,8 @@ impl Session {
                     Poll::Pending => break,
                 }
             }
-            if self.reader.len() >= most {
-                // Nothing else drives a device then, and nothing says that it has ended.
+            if self.eof || self.reader.len() >= most {
+                // Nothing else drives a device then, and nothing says that it has ended: an RDMA client that has closed its side has gone.
                 self.stream.drive(cx);
                 if self.stream.close_error().is_some() {
                     return Poll::Ready(Err(Closed));

@@ -7,12 +7,12 @@ mod moving;
 pub(super) mod staging;
 mod upstream;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::{Buf, Bytes};
 use tracing::warn;
 use valkey_rdma_client::{Client, Command, Error};
-use valkey_rdma_resp::{Output, Reply, integer, words};
+use valkey_rdma_resp::{CommandError, Output, Reply, integer, words};
 use valkey_rdma_server::{DirectError, RemoteRanges};
 use valkey_rdma_transport::raw::FailureStatus;
 use valkey_rdma_transport::{CloseReason, Direct, TransportError};
@@ -20,10 +20,12 @@ use valkey_rdma_transport::{CloseReason, Direct, TransportError};
 use self::moving::{Failed, Moving};
 use self::staging::Staging;
 use self::upstream::{Found, Lost, Sink, Source};
+use super::route::LONGEST_DIRECT;
 use super::{Closed, Session};
 use crate::cluster::failure;
 use crate::command::class::Class;
 use crate::command::direct::Verb;
+use crate::core::Core;
 use crate::upstream::open_error::one_line;
 use crate::upstream::private::Private;
 
@@ -35,7 +37,8 @@ struct Call {
     len: usize,
     ranges: RemoteRanges,
     direct: Direct,
-    staging: Arc<Staging>,
+    core: Arc<Core>,
+    staging: Arc<OnceLock<Staging>>,
 }
 
 /// What to reply, and how many bytes were moved, if there was a value.
@@ -51,6 +54,9 @@ enum Done {
 impl Session {
     /// Carries out a command that names memory of the client. Nothing is in flight.
     pub(super) async fn direct(&mut self, verb: Verb, command: &Bytes) -> Result<(), Closed> {
+        if command.len() > LONGEST_DIRECT {
+            return Err(self.broken(&CommandError::InvalidBulkLen));
+        }
         let call = match self.direct_call(verb, command) {
             Ok(call) => call,
             Err(refusal) => {
@@ -69,7 +75,7 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the command, and takes what it needs. An error is the reply.
+    /// Reads the command. An error is the reply.
     fn direct_call(&mut self, verb: Verb, command: &Bytes) -> Result<Call, Reply> {
         let words: Vec<_> = words(command).map(|word| command.slice_ref(word)).collect();
         let (key, len, place) = match (verb, &words[..]) {
@@ -85,19 +91,14 @@ impl Session {
             "NODIRECT this connection has no direct transfers: the client has not asked for them",
         ))?;
         fits(len, &ranges)?;
-        let staging = match &self.staging {
-            Some(staging) => staging.clone(),
-            None => {
-                let new = Staging::new(&direct, &self.core.limits(), &self.core.staged)?;
-                self.staging.insert(Arc::new(new)).clone()
-            }
-        };
-        Ok(Call { verb, key: key.clone(), len, ranges, direct, staging })
+        let (core, staging) = (self.core.clone(), self.staging.clone());
+        Ok(Call { verb, key: key.clone(), len, ranges, direct, core, staging })
     }
 
     async fn move_at_server(&mut self, call: &Call) -> Result<Done, Closed> {
         let mut private = match self.private().await? {
             Ok(private) => private,
+            Err(error) if error.is_about_room() => return Ok(Done::Reply(no_room(&error.to_string()))),
             Err(error) => {
                 self.answer_unsent(Class::Ordinary, error)?;
                 return Ok(Done::AsServer(Bytes::new()));
@@ -108,7 +109,9 @@ impl Session {
         let moved = self.while_open(false, call.at_server(&mut private, &mut replies)).await;
         let done = match moved {
             Ok(Err(Failed::Upstream(Lost::Server(cause)))) => {
-                self.report_loss(&private, &cause);
+                // A get changes nothing, and a set without its last byte is none.
+                let may_have_run = call.verb == Verb::Set && !private.has_open_command();
+                self.report_loss(&private, may_have_run.into(), &cause);
                 if call.verb == Verb::Set {
                     // It may have refused the value before its end.
                     self.out.put(&replies.copy_to_bytes(replies.remaining()));
@@ -129,9 +132,15 @@ impl Session {
     async fn move_at_node(&mut self, call: &Call) -> Result<Done, Closed> {
         // What cannot be had is answered.
         let Some(client) = self.library().await? else { return Ok(Done::AsServer(Bytes::new())) };
-        let Some(_permit) = self.permit().await? else { return Ok(Done::AsServer(Bytes::new())) };
+        let _permit = match self.route.backend.pool.permit().await {
+            Ok(permit) => permit,
+            Err(error) => return Ok(Done::Reply(no_room(&error.to_string()))),
+        };
         self.metrics().private_commands.add(1);
         match self.while_open(false, Box::pin(call.at_node(client))).await {
+            Ok(Err(Failed::Upstream(Lost::Node(error)))) if is_node_full(&error) => {
+                Ok(Done::Reply(no_room(&error.to_string())))
+            }
             Ok(Err(Failed::Upstream(Lost::Node(error)))) => match failure(&error, self.metrics()) {
                 Some(reply) => Ok(Done::Reply(reply)),
                 None => call.lost(&error.to_string()),
@@ -170,7 +179,7 @@ impl Session {
     /// Logs that the client's device has refused a transfer, if the connection has ended by that.
     pub(super) fn report_refused_transfer(&self) {
         // A device refuses a window with a wrong key in the same way.
-        if self.staging.is_some()
+        if self.staging.get().is_some()
             && let Some(TransportError::Lost(CloseReason::Failed(FailureStatus::RemoteAccess))) =
                 self.stream.close_error()
             && let Some(unlogged) = self.core.refused_transfers.pass(std::time::Instant::now())
@@ -185,8 +194,12 @@ impl Call {
     /// GET or SET on a private connection.
     async fn at_server(&self, private: &mut Private, replies: &mut Output) -> Result<Moved, Failed> {
         if self.verb == Verb::Set {
+            let staging = match self.staging() {
+                Ok(staging) => staging,
+                Err(refusal) => return Ok((Done::Reply(refusal), None)),
+            };
             let begin = async { Ok(Sink::new(private, replies, &self.key, self.len)) };
-            self.moving(self.len).read_into(begin).await?;
+            self.moving(staging, self.len).read_into(begin).await?;
             return Ok((Done::AsServer(replies.copy_to_bytes(replies.remaining())), Some(self.len)));
         }
         match upstream::get(private, &self.key).await.map_err(Failed::Upstream)? {
@@ -203,8 +216,12 @@ impl Call {
         let failed = |error: Error| Failed::Upstream(error.into());
         let command = Command::new(self.verb.name()).arg(&self.key);
         if self.verb == Verb::Set {
+            let staging = match self.staging() {
+                Ok(staging) => staging,
+                Err(refusal) => return Ok((Done::Reply(refusal), None)),
+            };
             let begin = async { Ok(Sink::Node(client.stream_argument(command, self.len).await?.into())) };
-            self.moving(self.len).read_into(begin).await?;
+            self.moving(staging, self.len).read_into(begin).await?;
             return Ok((Done::Reply(Reply::OK), Some(self.len)));
         }
         match client.stream_reply(command).await.map_err(failed)? {
@@ -213,32 +230,58 @@ impl Call {
         }
     }
 
-    /// Writes a value of this length to the client, if it fits.
+    /// Writes a value of this length to the client, if it fits and there is memory.
     async fn write(&self, len: usize, mut source: Source<'_>) -> Result<Moved, Failed> {
-        if let Err(refusal) = fits(len, &self.ranges) {
-            return Ok((Done::Reply(refusal), None));
-        }
-        let crc = self.moving(len).write_from(&mut source).await?;
+        let staging = match fits(len, &self.ranges).and_then(|()| self.staging()) {
+            Ok(staging) => staging,
+            Err(refusal) => {
+                // The client waits for that: else it could have many such values read at the same time.
+                source.skip(len).await.map_err(Failed::Upstream)?;
+                return Ok((Done::Reply(refusal), None));
+            }
+        };
+        let crc = self.moving(staging, len).write_from(&mut source).await?;
         source.finish().await.map_err(Failed::Upstream)?;
         let reply = [i64::try_from(len).unwrap_or(i64::MAX), crc.into()];
         Ok((Done::Reply(Reply::array(reply)), Some(len)))
     }
 
-    fn moving(&self, len: usize) -> Moving<'_> {
-        Moving { direct: &self.direct, staging: &self.staging, ranges: &self.ranges, len }
+    /// The memory of this connection, from its first transfer that has a value: without a login it pins none. An error is the reply.
+    fn staging(&self) -> Result<&Staging, Reply> {
+        match self.staging.get() {
+            Some(staging) => Ok(staging),
+            None => {
+                let new = Staging::new(&self.direct, &self.core.limits(), &self.core.staged)?;
+                Ok(self.staging.get_or_init(|| new))
+            }
+        }
+    }
+
+    fn moving<'a>(&'a self, staging: &'a Staging, len: usize) -> Moving<'a> {
+        Moving { direct: &self.direct, staging, ranges: &self.ranges, len }
     }
 
     /// The server was lost. A value may be stored or not, so its client is closed, as the end of the server would close it. A get has
-    /// changed nothing.
+    /// changed nothing, and may be tried over the stream (spec clause D-7).
     fn lost(&self, cause: &str) -> Result<Done, Closed> {
         match self.verb {
             Verb::Get => Ok(Done::Reply(Reply::error(format!(
-                "ERR the server was lost before the end of the value: {}",
+                "NODIRECT the server was lost before the end of the value: {}",
                 one_line(cause)
             )))),
             Verb::Set => Err(Closed),
         }
     }
+}
+
+/// The reply if there is no connection for a transfer: those that clients share may carry the command out (spec clause D-7).
+fn no_room(why: &str) -> Reply {
+    Reply::error(format!("NODIRECT {}", one_line(why.trim_start_matches('-'))))
+}
+
+/// Whether a node has no room for another connection.
+fn is_node_full(error: &Error) -> bool {
+    error.server().is_some_and(|error| error.to_string().starts_with("ERR max number of clients"))
 }
 
 fn fits(len: usize, ranges: &RemoteRanges) -> Result<(), Reply> {

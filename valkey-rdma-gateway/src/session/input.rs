@@ -30,9 +30,11 @@ impl Session {
             let (next, commands) = self.parse_batch(outstanding + submitted);
             submitted += commands;
             if !self.reader.is_held() {
-                if self.route.backend.cluster.is_some() {
-                    self.in_flight.hold(self.reader.len());
-                }
+                // At one server, only a command that names memory of the client is kept until so much of it has arrived.
+                let is_kept = self.route.backend.cluster.is_some()
+                    || matches!(next, Parsed::NeedsInput)
+                        && self.reader.len() > self.core.limits().command_bytes;
+                self.in_flight.hold(if is_kept { self.reader.len() } else { 0 });
                 return (next, submitted);
             }
         }
@@ -55,7 +57,11 @@ impl Session {
                     Ok(true) => {}
                 }
             }
-            match self.route(!is_complete, commands == 0, &limits) {
+            let way = self.route(!is_complete, commands == 0, &limits);
+            if self.reader.is_held() {
+                break Parsed::NeedsInput;
+            }
+            match way {
                 Way::Shared { script } => {
                     let is_full = commands == most || self.reader.batch().len() >= most_bytes;
                     if is_full || !self.choose_shared(script, outstanding + commands) {
@@ -99,7 +105,8 @@ impl Session {
             self.reader.check_word()?;
         }
         let is_full = is_cluster && self.in_flight.is_overloaded(limits);
-        self.reader.is_long(if is_full { limits.command_bytes } else { self.longest(limits) })
+        let most = if is_full { limits.command_bytes } else { self.longest(limits) };
+        Ok(self.reader.is_long(most)? || is_cluster && self.names_too_much())
     }
 
     /// Drops the current command; `kept` bytes of others stay. If it has not ended, the client still sends it, and reads no answer before:

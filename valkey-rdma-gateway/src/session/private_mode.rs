@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use tracing::debug;
-use valkey_rdma_resp::CommandError;
+use valkey_rdma_resp::{CommandError, Reply};
 
 use super::route::Way;
 use super::slow_reader::MUCH;
@@ -111,7 +111,16 @@ impl Session {
                     }
                     self.client.set_place(place);
                 }
+                // The server would not know of a value that was read on another connection, and the client not of its change.
+                PrivateStep::Answer(Local::Direct(_)) if private.tracker.notes_reads() => {
+                    self.in_flight.hold(0);
+                    self.client.count(1, &self.reader.take(), Instant::now());
+                    self.put(&Reply::error(
+                        "NODIRECT the client caches what it reads: CLIENT TRACKING is on",
+                    ));
+                }
                 PrivateStep::Answer(local) => {
+                    self.in_flight.hold(0);
                     let command = self.reader.take();
                     if self.answer(local, &command).await.is_err() {
                         break Err(Closed);
@@ -126,7 +135,7 @@ impl Session {
                 PrivateStep::Lost(cause) => {
                     self.unblock = None;
                     self.leave();
-                    self.report_loss(&private, &cause);
+                    self.report_loss(&private, private.unanswered(), &cause);
                     return Err(Closed);
                 }
                 PrivateStep::End(why) => {
@@ -184,14 +193,16 @@ impl Session {
             let more = self.slow_reader.poll_more(cx, self.out.remaining());
             let sends_ahead = more.is_ready() && self.slow_reader.sends_ahead();
             let most = self.most_unanswered(sends_ahead);
-            let more = match self.pass_commands(private, most, found.stop) {
+            let more = match self.pass_commands(private, most, sends_ahead, found.stop) {
                 Ok(more) => more,
                 // Earlier replies come before the error.
                 Err(PrivateStep::Broken(_)) if private.owed() > 0 => false,
                 Err(step) => return Poll::Ready(step),
             };
             // Nothing more is taken from it then, so that it must read. It may be so since just now, and nothing else would wake this task.
-            let unread = if sends_ahead && private.unanswered() >= most { usize::MAX } else { 0 };
+            // Otherwise the server keeps its replies, and of those here only the gateway's own are counted.
+            let is_full = sends_ahead && private.unanswered() >= most;
+            let unread = if is_full { usize::MAX } else { self.out.remaining().saturating_sub(MUCH) };
             if self.slow_reader.poll_too_slow(cx, unread, &self.core.limits()).is_ready() {
                 return Poll::Ready(PrivateStep::End(End::TooSlow));
             }
@@ -246,8 +257,15 @@ impl Session {
         }
     }
 
-    /// Passes commands on. `true` if it needs more input. If the gateway stops, only the command that has begun is passed on.
-    fn pass_commands(&mut self, private: &mut Private, most: usize, stop: bool) -> Result<bool, PrivateStep> {
+    /// Passes commands on. `true` if it needs more input. If the gateway stops, only the command that has begun is passed on. If the client
+    /// reads, its own answers wait until it has read most of the others.
+    fn pass_commands(
+        &mut self,
+        private: &mut Private,
+        most: usize,
+        sends_ahead: bool,
+        stop: bool,
+    ) -> Result<bool, PrivateStep> {
         loop {
             let full = private.unanswered() >= most;
             let stopped = stop && !private.has_open_command();
@@ -279,7 +297,10 @@ impl Session {
                 {
                     return Ok(true);
                 }
-                Class::Local(local) if !complete && self.awaits_rest(local) => return Ok(true),
+                Class::Local(local) if !complete && self.awaits_rest(local) => {
+                    self.in_flight.hold(self.reader.len());
+                    return Ok(true);
+                }
                 // What is in them must be known.
                 Class::Local(_) | Class::State(State::Tracking(_)) if !complete => {
                     return Err(PrivateStep::Broken(CommandError::InvalidBulkLen));
@@ -295,7 +316,12 @@ impl Session {
                 && private.tracker.may_answer(self.identity.protocol)
                 && !matches!(local, Local::Auth | Local::Hello | Local::Select | Local::Reset)
             {
-                return if private.unanswered() == 0 { Err(PrivateStep::Answer(local)) } else { Ok(false) };
+                let must_read = self.out.remaining() >= MUCH && !sends_ahead;
+                return if private.unanswered() == 0 && !must_read {
+                    Err(PrivateStep::Answer(local))
+                } else {
+                    Ok(false)
+                };
             }
             if class == Class::State(State::Tracking(true)) {
                 return Err(PrivateStep::Redirect);
@@ -334,11 +360,11 @@ impl Session {
         self.describe();
     }
 
-    /// Counts and logs that the connection is lost. The client ends with it, as it would with its server: it has state, or commands
+    /// Counts and logs that the connection is lost, on which this number of commands may have run. The client ends with it, as it would with its server: it has state, or commands
     /// without a reply, which may have run.
-    pub(super) fn report_loss(&self, private: &Private, cause: &str) {
+    pub(super) fn report_loss(&self, private: &Private, may_have_run: usize, cause: &str) {
         self.metrics().lost.add(1);
-        self.metrics().may_have_run.add(private.unanswered() as u64);
+        self.metrics().may_have_run.add(may_have_run as u64);
         match private.tracker.is_raw() {
             // After MONITOR, its end may be the answer to QUIT.
             true => debug!(id = self.client.id, cause, "the private connection of a client was lost"),

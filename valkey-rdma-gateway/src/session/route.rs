@@ -63,9 +63,14 @@ impl Session {
     /// Whether more of a command for the gateway is waited for. It names memory of the client, in many pieces perhaps. Any other has no name,
     /// password or number that is so long.
     pub(super) fn awaits_rest(&self, local: Local) -> bool {
-        matches!(local, Local::Direct(_)) && self.reader.expected() < LONGEST_DIRECT
+        matches!(local, Local::Direct(_)) && self.reader.expected() <= LONGEST_DIRECT
+    }
+
+    /// Whether the current command, which has not ended, names more memory than a command may. In front of a cluster, others may be as long.
+    pub(super) fn names_too_much(&mut self) -> bool {
+        self.reader.expected() > LONGEST_DIRECT && matches!(self.class(), Class::Local(Local::Direct(_)))
     }
 }
 
 /// Bytes of a command that names memory of the client: about 20 000 ranges.
-const LONGEST_DIRECT: usize = 1 << 20;
+pub(super) const LONGEST_DIRECT: usize = 1 << 20;

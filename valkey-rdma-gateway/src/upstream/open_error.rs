@@ -51,6 +51,11 @@ impl OpenError {
         matches!(self, Self::Refused(reply) if reply.starts_with(b"-ERR max number of clients"))
     }
 
+    /// Whether there is no room for another connection, here or at the server. Commands on connections that there are may run.
+    pub(crate) fn is_about_room(&self) -> bool {
+        matches!(self, Self::Settings(_)) || self.is_server_full()
+    }
+
     /// Whether it is the same reason, in the same words.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.is_refusal() == other.is_refusal() && self.to_string() == other.to_string()

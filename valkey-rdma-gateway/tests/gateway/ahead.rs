@@ -137,3 +137,17 @@ async fn a_client_with_state_that_never_reads_is_closed_g5() {
     gateway.until("gateway_clients_slow", |count| count == 1).await;
     assert_eq!(gateway.client().await.say("GET none").await, "(nil)");
 }
+
+#[tokio::test]
+async fn a_client_with_state_that_reads_no_answers_of_the_gateway_is_closed() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let mut config = config(&url, Share::Auto, limits());
+    config.limits.slow_reader_ms = 1;
+    let gateway = start(&config).await;
+    let mut client = gateway.client().await;
+    assert_eq!(client.say(&format!("CLIENT SETNAME {}", "n".repeat(LONG))).await, "OK");
+    assert_eq!(client.say("WATCH k").await, "OK");
+    // Answers of some 20 MB. The client may be closed before it has sent all of that.
+    let _closed = client.stream_send(&encode(["CLIENT", "LIST"]).repeat(2000)).await;
+    gateway.until("gateway_clients_slow", |count| count == 1).await;
+}

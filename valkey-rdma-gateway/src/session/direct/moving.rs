@@ -57,9 +57,8 @@ impl Moving<'_> {
         let mut sink = sink.await.map_err(Failed::Upstream)?;
         for (round, batch) in batches {
             let send = send(&mut sink, std::mem::take(&mut arrived));
-            let (sent, read) = tokio::join!(send, self.read(round, batch));
-            sent?;
-            arrived = read?;
+            // The first failure ends both: the other one may wait for ever.
+            ((), arrived) = tokio::try_join!(send, self.read(round, batch))?;
         }
         send(&mut sink, arrived).await?;
         sink.finish().await.map_err(Failed::Upstream)

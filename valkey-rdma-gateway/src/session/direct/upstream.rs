@@ -94,6 +94,18 @@ impl Source<'_> {
         Ok(())
     }
 
+    /// Reads the rest, `len` bytes of the value and its end, and drops it.
+    pub(super) async fn skip(mut self, len: usize) -> Result<(), Lost> {
+        let mut room = vec![0; len.min(MOST_OTHER)];
+        let mut rest = len;
+        while rest > 0 {
+            let next = rest.min(room.len());
+            self.fill(&mut room[..next]).await?;
+            rest -= next;
+        }
+        self.finish().await
+    }
+
     /// Reads the end of the reply.
     pub(super) async fn finish(self) -> Result<(), Lost> {
         match self {
@@ -183,5 +195,5 @@ async fn exchange(
     poll_fn(|cx| exchange(cx)).await
 }
 
-/// Most bytes of a reply without a value.
+/// Most bytes of a reply without a value, and of a value that is dropped while it arrives.
 const MOST_OTHER: usize = 64 * 1024;

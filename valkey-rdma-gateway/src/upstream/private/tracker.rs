@@ -285,6 +285,11 @@ impl Tracker {
         !(self.lasting || self.raw || self.queueing || self.multi || restricted)
     }
 
+    /// Whether the server notes what the client reads on this connection, for invalidations.
+    pub(crate) fn notes_reads(&self) -> bool {
+        self.flags[Flag::Tracking as usize]
+    }
+
     pub(super) fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }

@@ -1,10 +1,11 @@
 //! The client's calls `get_direct` and `set_direct`, at a gateway.
 
 use valkey_rdma_client::{Client, DirectMemory, NotDirect, Way};
-use valkey_rdma_gateway::Share;
+use valkey_rdma_gateway::{Activation, Limits, Share};
 use valkey_rdma_mock::{MockCluster, MockServer};
 
 use super::{bounded, connect, filled, gateway_with, joined, pattern};
+use crate::support::{config, start};
 
 #[tokio::test]
 async fn values_of_all_sizes_pass_through_the_gateway_d3() {
@@ -77,15 +78,17 @@ async fn a_value_straddles_ranges_of_any_length() {
 async fn what_a_get_cannot_place_is_answered_and_the_connection_goes_on() {
     let mock = MockServer::start().await;
     for url in [mock.url(), mock.tcp_url()] {
-        let (_gateway, addr) = gateway_with(url, |_| {}).await;
+        let (gateway, addr) = gateway_with(url, |_| {}).await;
         let client = connect(addr).await;
         let memory = DirectMemory::allocate(1000).unwrap();
         let placed = bounded(client.get_direct("none", [filled(&memory, 0..10, &[])])).await.unwrap();
         assert_eq!((placed.len, placed.way.to_string()), (None, "direct".to_owned()));
+        assert_eq!(gateway.info("gateway_direct_pinned_bytes").await, 0, "there was no value to move");
         drop(placed);
         client.command(["RPUSH", "list", "a"]).await.unwrap();
         let error = client.get_direct("list", [filled(&memory, 0..10, &[])]).await.unwrap_err();
         assert!(error.to_string().starts_with("WRONGTYPE"), "{error}");
+        let connects = gateway.info("gateway_connects").await;
         // One that has arrived as a whole, and one of which most is still to come.
         for len in [11, 3 << 20] {
             mock.set("k", pattern(len));
@@ -99,6 +102,8 @@ async fn what_a_get_cannot_place_is_answered_and_the_connection_goes_on() {
         mock.set("k", "0123456789");
         let placed = bounded(client.get_direct("k", [filled(&memory, 0..10, &[])])).await.unwrap();
         assert_eq!(placed.slices[0][..], *b"0123456789");
+        let same = "a value is read to its end, and its connection is used again";
+        assert_eq!(gateway.info("gateway_connects").await, connects, "{same}");
         client.command(["DEL", "list"]).await.unwrap();
     }
 }
@@ -152,6 +157,19 @@ async fn where_the_gateway_offers_none_calls_go_over_the_stream_and_say_why() {
         assert!(matches!(placed.way, Way::Stream(NotDirect::NotOffered)), "{placed:?}");
         drop(gateway);
     }
+}
+
+#[tokio::test]
+async fn a_reload_to_share_never_is_refused_where_direct_transfers_were_offered() {
+    let mock = MockServer::start().await;
+    let mut config = config(mock.tcp_url(), Share::Auto, Limits::default());
+    config.routes[0].listen.push("emulated:127.0.0.1:0".parse().unwrap());
+    let mut running = start(&config).await;
+    config.routes[0].share = Share::Never;
+    let error = running.gateway.reload(&config, &Activation::default()).await.unwrap_err();
+    assert!(error.to_string().contains("share = \"never\" needs a restart"), "{error}");
+    config.routes[0].listen.pop();
+    running.gateway.reload(&config, &Activation::default()).await.expect("other listeners may change");
 }
 
 #[tokio::test]

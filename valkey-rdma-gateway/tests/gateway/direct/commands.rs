@@ -93,6 +93,22 @@ async fn a_command_may_name_thousands_of_ranges() {
 }
 
 #[tokio::test]
+async fn in_front_of_a_cluster_a_command_may_not_name_more_ranges_although_others_may_be_longer() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let (_gateway, addr) = gateway_with("", |config| {
+        (config.routes[0].servers, config.routes[0].cluster) = (mocks.urls(), true);
+    })
+    .await;
+    let mut wire = Wire::new(addr, b"0123").await;
+    let too_long =
+        encode(["BLOB.GET", "k"].into_iter().chain([["12345"; 3]; 40_000].as_flattened().iter().copied()));
+    // It may be closed before it has sent all of that.
+    let _closed = wire.client.stream_send(&too_long).await;
+    assert_eq!(text(&wire.client.reply().await), "-ERR Protocol error: invalid bulk length");
+    wire.client.expect_end().await;
+}
+
+#[tokio::test]
 async fn inside_of_a_transaction_the_server_refuses_them() {
     let mock = MockServer::start().await;
     let (_gateway, addr) = gateway_with(mock.tcp_url(), |_| {}).await;
@@ -121,6 +137,19 @@ async fn login_and_database_are_those_of_the_client() {
     }
     wire.client.hello3("").await;
     assert_eq!(wire.say("BLOB.GET none @").await, "(nil)", "RESP3 has another null");
+}
+
+#[tokio::test]
+async fn a_client_that_caches_is_referred_to_the_stream_d7() {
+    let mock = MockServer::start().await;
+    let (_gateway, addr) = gateway_with(mock.tcp_url(), |_| {}).await;
+    let mut wire = Wire::new(addr, b"0123").await;
+    wire.client.hello3("").await;
+    assert_eq!(wire.say("CLIENT TRACKING ON").await, "OK");
+    let refusal = "-NODIRECT the client caches what it reads: CLIENT TRACKING is on";
+    assert_eq!(wire.say("BLOB.SET k 4 @").await, refusal);
+    assert_eq!(wire.say("CLIENT TRACKING OFF").await, "OK");
+    assert_eq!(wire.say("BLOB.SET k 4 @").await, "OK");
 }
 
 /// Others than those of the client that pins it.

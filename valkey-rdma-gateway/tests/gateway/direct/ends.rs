@@ -46,6 +46,33 @@ async fn a_client_that_leaves_ends_although_the_gateway_has_no_room_for_its_comm
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_or_is_ended_does_not_wait_for_a_silent_server() {
+    let server = Scripted::start().await;
+    let (gateway, addr) = gateway_with(&server.url, |_| {}).await;
+    let begun = async || {
+        let mut wire = Wire::new(addr, &[0; 1000]).await;
+        wire.client.command(&wire.line("BLOB.GET k @")).await;
+        wire
+    };
+    let serve = async || {
+        let mut connection = server.accept_as("", 8).await;
+        expect(&mut connection, &encode(["GET", "k"])).await;
+        connection.write_all(b"$900\r\nbegun").await.unwrap();
+        gateway.until("gateway_direct_pinned_bytes", |bytes| bytes > 0).await;
+        connection
+    };
+    let wire = begun().await;
+    let _shared = server.accept_raw().await;
+    let _silent = serve().await;
+    drop(wire);
+    gateway.until("gateway_direct_pinned_bytes", |bytes| bytes == 0).await;
+    let mut wire = begun().await;
+    let _other = serve().await;
+    drop(gateway);
+    wire.client.expect_end().await;
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_in_the_middle_of_a_set_stores_nothing_d6() {
     let server = Scripted::start().await;
     let (gateway, addr) = gateway_with(&server.url, |_| {}).await;
@@ -62,7 +89,7 @@ async fn a_client_that_leaves_in_the_middle_of_a_set_stores_nothing_d6() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_in_the_middle_of_a_get_is_an_error_and_the_next_call_works_d3() {
+async fn a_server_that_ends_in_the_middle_of_a_get_refers_to_the_stream_and_the_next_call_works_d7() {
     let server = Scripted::start().await;
     let (gateway, addr) = gateway_with(&server.url, |_| {}).await;
     let value = pattern(2 << 20);
@@ -74,7 +101,7 @@ async fn a_server_that_ends_in_the_middle_of_a_get_is_an_error_and_the_next_call
     connection.write_all(&[head.as_bytes(), &value[..1_500_000]].concat()).await.unwrap();
     cut(connection).await;
     let error = text(&wire.client.reply().await);
-    assert!(error.starts_with("-ERR the server was lost before the end of the value: "), "{error}");
+    assert!(error.starts_with("-NODIRECT the server was lost before the end of the value: "), "{error}");
 
     wire.client.command(&wire.line("BLOB.GET k @")).await;
     let mut connection = server.accept_as("", 9).await;
