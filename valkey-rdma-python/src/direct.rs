@@ -51,14 +51,19 @@ pub(crate) struct Direct {
 /// The outcome of an item, unless it has to go over a lane.
 type Moved<T> = Option<Result<<T as Item>::Outcome, Error>>;
 
+/// The calls of a batch, with their places in it.
+pub(crate) type Calls<T> = JoinSet<(usize, Moved<T>)>;
+
 impl Direct {
     pub(crate) fn new(client: Client, sets: Arc<LaneSets>, traffic: Arc<Traffic>) -> Self {
         Self { client, sets, traffic }
     }
 
-    /// Moves each item that has a place, all at once. A caller that drops the future [reclaims](Place::reclaim) the places.
+    /// Moves each item that has a place, all at once. A caller that drops the future waits for the end of `calls`, which may still take
+    /// slices, and then [reclaims](Place::reclaim) the places.
     pub(crate) async fn send_all<T: Item>(
         &self,
+        calls: &mut Calls<T>,
         items: &[T],
         places: &[Option<Place>],
         common: T::Common,
@@ -67,7 +72,6 @@ impl Direct {
             return vec![self.clone().send::<T>(item.key().clone(), item.len(), place.clone(), common).await];
         }
         let mut moved: Vec<Moved<T>> = items.iter().map(|_| None).collect();
-        let mut calls = JoinSet::new();
         for (at, (item, place)) in items.iter().zip(places).enumerate() {
             let Some(place) = place.clone() else { continue };
             let call = self.clone().send::<T>(item.key().clone(), item.len(), place, common);
