@@ -31,10 +31,9 @@ impl Place {
     pub(crate) async fn reclaim(&self) {
         for (memory, range) in &self.0 {
             let mut free = std::pin::pin!(memory.take_when_free(range.clone()));
-            if timeout(PATIENCE, free.as_mut()).await.is_err() {
+            // Again and again, because a call may lend it only after the first time. It is inside of its memory, so there is no other error.
+            while timeout(PATIENCE, free.as_mut()).await.is_err() {
                 memory.recall(range.clone());
-                // It is inside of its memory, so nothing else can come.
-                let _ = free.await;
             }
         }
     }

@@ -1,6 +1,7 @@
 //! [`Transfer`]: a call, its command and its reply. [`Request`] and [`Attempt`]: it at one server, and what has become of it there.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -108,11 +109,9 @@ impl Caller {
         self.done.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    /// Completes when nobody waits any more.
-    pub(crate) async fn gone(&mut self) {
-        if let Some(done) = &mut self.done {
-            done.closed().await;
-        }
+    /// Ready when no caller waits any more.
+    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.done.as_mut().map_or(Poll::Ready(()), |done| done.poll_closed(cx))
     }
 }
 
