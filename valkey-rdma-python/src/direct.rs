@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use valkey_rdma_client::{Client, DirectMemory, DirectSlice, Error, Fate, Way};
+use valkey_rdma_client::{Client, DirectMemory, DirectSlice, Error, Fate};
 
 use crate::lane_sets::LaneSets;
 use crate::traffic::Traffic;
@@ -91,15 +91,14 @@ impl Direct {
         let lanes = self.sets.of(&key).filter(|lanes| lanes.may_be_direct())?;
         let slices = place.take()?;
         let error = match T::transfer(&self.client, &key, slices).await {
-            Ok(placed) => {
-                match &placed.way {
-                    Way::Stream(reason) => {
-                        lanes.are_not_direct();
-                        self.traffic.not_direct(reason);
-                    }
-                    _ => self.traffic.direct(),
-                }
+            Ok(Ok(placed)) => {
+                self.traffic.direct();
                 return Some(Ok(T::moved(placed.len, room, common)));
+            }
+            Ok(Err(reason)) => {
+                lanes.are_not_direct();
+                self.traffic.not_direct(reason);
+                return None;
             }
             Err(error) => error,
         };

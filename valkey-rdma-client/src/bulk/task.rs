@@ -29,6 +29,7 @@ struct InFlight {
     key: Bytes,
     exposed: Vec<Exposed>,
     room: usize,
+    may_stream: bool,
     /// True if the next reply is that to ASKING.
     asking: bool,
     deadline: Option<Deadline>,
@@ -145,7 +146,7 @@ impl Task {
             self.unsent = Some(request);
             return Err(LostCause::Io(io::Error::other(error)));
         }
-        let Transfer { direction, key, slices } = transfer;
+        let Transfer { direction, key, slices, may_stream } = transfer;
         let exposed = slices.into_iter().map(|slice| self.raw.socket.expose(slice, access));
         let exposed = exposed.collect::<Result<Vec<_>, _>>();
         let exposed = exposed.map_err(|error| LostCause::Io(io::Error::other(error)))?;
@@ -155,7 +156,16 @@ impl Task {
         let ranges = exposed.iter().map(Exposed::remote);
         self.raw.write_buffer.push(&direction.command(&self.prefix, &key, room, ranges));
         let done = caller.waits();
-        self.in_flight.push_back(InFlight { direction, key, exposed, room, asking, deadline, done });
+        self.in_flight.push_back(InFlight {
+            direction,
+            key,
+            exposed,
+            room,
+            may_stream,
+            asking,
+            deadline,
+            done,
+        });
         Ok(())
     }
 
@@ -194,7 +204,8 @@ impl InFlight {
     /// The server is done with the slices.
     fn finish(self, prefix: &str, reply: Answer) {
         let slices = self.exposed.into_iter().map(Exposed::withdraw).collect();
-        let transfer = Transfer { direction: self.direction, key: self.key, slices };
+        let transfer =
+            Transfer { direction: self.direction, key: self.key, slices, may_stream: self.may_stream };
         answer(
             self.done,
             match reply {

@@ -19,6 +19,8 @@ pub(crate) struct Transfer {
     pub(crate) direction: Direction,
     pub(crate) key: Bytes,
     pub(crate) slices: Vec<DirectSlice>,
+    /// False if the caller has a way of its own for what is not direct.
+    pub(crate) may_stream: bool,
 }
 
 /// As the caller sees it.
@@ -68,7 +70,7 @@ impl Transfer {
         slices: impl IntoIterator<Item = DirectSlice>,
     ) -> Self {
         let (key, slices) = (Bytes::copy_from_slice(key), slices.into_iter().collect());
-        Self { direction, key, slices }
+        Self { direction, key, slices, may_stream: true }
     }
 
     /// Bytes in the slices.
