@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use valkey_rdma_client::{Client, DirectMemory, DirectSlice, Error, Fate};
 
 use crate::lane_sets::LaneSets;
+use crate::lanes::Purpose;
 use crate::traffic::Traffic;
 use crate::transfer::Item;
 
@@ -107,6 +108,10 @@ impl Direct {
         let is_final = match &error {
             Error::TimedOut(_) => true,
             Error::Lost(_) if lanes.settings().retries == 0 => true,
+            // It has waited for the server as long as it may, and a lane would wait as long again.
+            Error::Connect(_) => !self.client.is_connected(),
+            // The server may have stored the value, and another client a newer one since.
+            Error::Unexpected(_) => T::PURPOSE == Purpose::Store,
             // What a server refuses is refused again, or fits over a lane.
             error => error.fate() == Fate::MayHaveRun && !T::is_repeatable(error),
         };
