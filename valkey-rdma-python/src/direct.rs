@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,27 +17,44 @@ use crate::transfer::Item;
 
 /// Where a value lies in registered memory: in each part in order.
 #[derive(Clone)]
-pub(crate) struct Place(Vec<(DirectMemory, Range<usize>)>);
+pub(crate) struct Place {
+    ranges: Vec<(DirectMemory, Range<usize>)>,
+    /// A call has taken them, and they have not come back.
+    taken: Arc<AtomicBool>,
+}
 
 impl Place {
     pub(crate) fn new(ranges: Vec<(DirectMemory, Range<usize>)>) -> Self {
-        Self(ranges)
+        Self { ranges, taken: Arc::default() }
     }
 
     /// `None`: another call has some of it.
     fn take(&self) -> Option<Vec<DirectSlice>> {
-        self.0.iter().map(|(memory, range)| memory.take(range.clone()).ok()).collect()
+        let taken = self.ranges.iter().map(|(memory, range)| memory.take(range.clone()).ok());
+        let taken: Option<Vec<_>> = taken.collect();
+        self.taken.store(taken.is_some(), Ordering::Relaxed);
+        taken
     }
 
-    /// Waits until no device can reach it any more. A server that has not replied in time loses its connection for that.
+    /// The call has its slices back.
+    fn came_back(&self) {
+        self.taken.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits until no device can reach it any more. A server that has not replied in time loses its connection for that. What was not
+    /// taken, or has come back, is not waited for: another call may have it since.
     pub(crate) async fn reclaim(&self) {
-        for (memory, range) in &self.0 {
+        if !self.taken.load(Ordering::Relaxed) {
+            return;
+        }
+        for (memory, range) in &self.ranges {
             let mut free = std::pin::pin!(memory.take_when_free(range.clone()));
             // Again and again, because a call may lend it only after the first time. It is inside of its memory, so there is no other error.
             while timeout(PATIENCE, free.as_mut()).await.is_err() {
                 memory.recall(range.clone());
             }
         }
+        self.came_back();
     }
 }
 
@@ -93,10 +111,12 @@ impl Direct {
         let slices = place.take()?;
         let error = match T::transfer(&self.client, &key, slices).await {
             Ok(Ok(placed)) => {
+                place.came_back();
                 self.traffic.direct();
                 return Some(Ok(T::moved(placed.len, room, common)));
             }
             Ok(Err(reason)) => {
+                place.came_back();
                 lanes.are_not_direct();
                 self.traffic.not_direct(reason);
                 return None;
