@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use valkey_rdma_client::{Client, DirectMemory, DirectSlice, Error, Fate};
+use valkey_rdma_client::{Client, DirectMemory, DirectSlice, Error, Fate, NotDirect};
 
 use crate::lane_sets::LaneSets;
 use crate::lanes::Purpose;
@@ -117,7 +117,10 @@ impl Direct {
             }
             Ok(Err(reason)) => {
                 place.came_back();
-                lanes.are_not_direct();
+                // Other reasons are those of this value or its memory.
+                if matches!(reason, NotDirect::NotOffered | NotDirect::NotRdma | NotDirect::Encrypted) {
+                    lanes.are_not_direct();
+                }
                 self.traffic.not_direct(reason);
                 return None;
             }
