@@ -37,10 +37,10 @@ impl Opening {
     pub(super) async fn run(mut self) {
         match self.open().await {
             Ok(raw) => {
-                let task = Task::new(raw, self.server.connector(), self.messages);
+                let task = Task::new(raw, self.server.connector(), self.messages, self.waiting);
                 // It holds no client, so that the last of its handles that is dropped ends it.
                 drop(self.server);
-                task.run(self.waiting).await;
+                task.run().await;
             }
             Err(why) => {
                 self.messages.close();
