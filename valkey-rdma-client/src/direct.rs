@@ -10,7 +10,7 @@ mod streamed;
 use futures_util::FutureExt;
 use valkey_rdma_transport::DirectSlice;
 
-use crate::bulk::{Direction, Placed, Transfer};
+use crate::bulk::{Direction, NotDirect, Placed, Transfer, Way};
 use crate::client::{Client, Deployment};
 use crate::error::Error;
 
@@ -94,6 +94,48 @@ impl Client {
         slices: impl IntoIterator<Item = DirectSlice>,
     ) -> Result<Placed, Error> {
         self.transfer(Transfer::new(Direction::Set, key.as_ref(), slices)).await
+    }
+
+    /// Same as [`get_direct`](Self::get_direct), but nothing goes over the stream: it makes no other connection for that. Where the value
+    /// cannot be placed directly, the reason and the slices are returned, for a caller with a way of its own.
+    ///
+    /// # Errors
+    /// Same errors as [`get_direct`](Self::get_direct).
+    ///
+    /// # Cancel safety
+    /// As [`get_direct`](Self::get_direct).
+    pub async fn try_get_direct(
+        &self,
+        key: impl AsRef<[u8]>,
+        slices: impl IntoIterator<Item = DirectSlice>,
+    ) -> Result<Result<Placed, (NotDirect, Vec<DirectSlice>)>, Error> {
+        self.transfer_directly(Transfer::new(Direction::Get, key.as_ref(), slices)).await
+    }
+
+    /// Same as [`set_direct`](Self::set_direct), but nothing goes over the stream, as with [`try_get_direct`](Self::try_get_direct).
+    ///
+    /// # Errors
+    /// Same errors as [`set_direct`](Self::set_direct).
+    ///
+    /// # Cancel safety
+    /// As [`set_direct`](Self::set_direct).
+    pub async fn try_set_direct(
+        &self,
+        key: impl AsRef<[u8]>,
+        slices: impl IntoIterator<Item = DirectSlice>,
+    ) -> Result<Result<Placed, (NotDirect, Vec<DirectSlice>)>, Error> {
+        self.transfer_directly(Transfer::new(Direction::Set, key.as_ref(), slices)).await
+    }
+
+    async fn transfer_directly(
+        &self,
+        transfer: Transfer,
+    ) -> Result<Result<Placed, (NotDirect, Vec<DirectSlice>)>, Error> {
+        let placed = self.transfer(Transfer { may_stream: false, ..transfer }).await?;
+        Ok(match placed.way {
+            Way::Stream(reason) => Err((reason, placed.slices)),
+            Way::Direct => Ok(placed),
+        })
     }
 
     async fn transfer(&self, transfer: Transfer) -> Result<Placed, Error> {

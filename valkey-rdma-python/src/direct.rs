@@ -2,41 +2,59 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use valkey_rdma_client::{Client, DirectMemory, DirectSlice, Error, Fate, Way};
+use valkey_rdma_client::{Client, DirectMemory, DirectSlice, Error, Fate, NotDirect};
 
 use crate::lane_sets::LaneSets;
+use crate::lanes::Purpose;
 use crate::traffic::Traffic;
 use crate::transfer::Item;
 
 /// Where a value lies in registered memory: in each part in order.
 #[derive(Clone)]
-pub(crate) struct Place(Vec<(DirectMemory, Range<usize>)>);
+pub(crate) struct Place {
+    ranges: Vec<(DirectMemory, Range<usize>)>,
+    /// A call has taken them, and they have not come back.
+    taken: Arc<AtomicBool>,
+}
 
 impl Place {
     pub(crate) fn new(ranges: Vec<(DirectMemory, Range<usize>)>) -> Self {
-        Self(ranges)
+        Self { ranges, taken: Arc::default() }
     }
 
     /// `None`: another call has some of it.
     fn take(&self) -> Option<Vec<DirectSlice>> {
-        self.0.iter().map(|(memory, range)| memory.take(range.clone()).ok()).collect()
+        let taken = self.ranges.iter().map(|(memory, range)| memory.take(range.clone()).ok());
+        let taken: Option<Vec<_>> = taken.collect();
+        self.taken.store(taken.is_some(), Ordering::Relaxed);
+        taken
     }
 
-    /// Waits until no device can reach it any more. A server that has not replied in time loses its connection for that.
+    /// The call has its slices back.
+    fn came_back(&self) {
+        self.taken.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits until no device can reach it any more. A server that has not replied in time loses its connection for that. What was not
+    /// taken, or has come back, is not waited for: another call may have it since.
     pub(crate) async fn reclaim(&self) {
-        for (memory, range) in &self.0 {
+        if !self.taken.load(Ordering::Relaxed) {
+            return;
+        }
+        for (memory, range) in &self.ranges {
             let mut free = std::pin::pin!(memory.take_when_free(range.clone()));
-            if timeout(PATIENCE, free.as_mut()).await.is_err() {
+            // Again and again, because a call may lend it only after the first time. It is inside of its memory, so there is no other error.
+            while timeout(PATIENCE, free.as_mut()).await.is_err() {
                 memory.recall(range.clone());
-                // It is inside of its memory, so nothing else can come.
-                let _ = free.await;
             }
         }
+        self.came_back();
     }
 }
 
@@ -51,14 +69,19 @@ pub(crate) struct Direct {
 /// The outcome of an item, unless it has to go over a lane.
 type Moved<T> = Option<Result<<T as Item>::Outcome, Error>>;
 
+/// The calls of a batch, with their places in it.
+pub(crate) type Calls<T> = JoinSet<(usize, Moved<T>)>;
+
 impl Direct {
     pub(crate) fn new(client: Client, sets: Arc<LaneSets>, traffic: Arc<Traffic>) -> Self {
         Self { client, sets, traffic }
     }
 
-    /// Moves each item that has a place, all at once. A caller that drops the future [reclaims](Place::reclaim) the places.
+    /// Moves each item that has a place, all at once. A caller that drops the future waits for the end of `calls`, which may still take
+    /// slices, and then [reclaims](Place::reclaim) the places.
     pub(crate) async fn send_all<T: Item>(
         &self,
+        calls: &mut Calls<T>,
         items: &[T],
         places: &[Option<Place>],
         common: T::Common,
@@ -67,7 +90,6 @@ impl Direct {
             return vec![self.clone().send::<T>(item.key().clone(), item.len(), place.clone(), common).await];
         }
         let mut moved: Vec<Moved<T>> = items.iter().map(|_| None).collect();
-        let mut calls = JoinSet::new();
         for (at, (item, place)) in items.iter().zip(places).enumerate() {
             let Some(place) = place.clone() else { continue };
             let call = self.clone().send::<T>(item.key().clone(), item.len(), place, common);
@@ -88,15 +110,19 @@ impl Direct {
         let lanes = self.sets.of(&key).filter(|lanes| lanes.may_be_direct())?;
         let slices = place.take()?;
         let error = match T::transfer(&self.client, &key, slices).await {
-            Ok(placed) => {
-                match &placed.way {
-                    Way::Stream(reason) => {
-                        lanes.are_not_direct();
-                        self.traffic.not_direct(reason);
-                    }
-                    _ => self.traffic.direct(),
-                }
+            Ok(Ok(placed)) => {
+                place.came_back();
+                self.traffic.direct();
                 return Some(Ok(T::moved(placed.len, room, common)));
+            }
+            Ok(Err(reason)) => {
+                place.came_back();
+                // Other reasons are those of this value or its memory.
+                if matches!(reason, NotDirect::NotOffered | NotDirect::NotRdma | NotDirect::Encrypted) {
+                    lanes.are_not_direct();
+                }
+                self.traffic.not_direct(reason);
+                return None;
             }
             Err(error) => error,
         };
@@ -105,6 +131,10 @@ impl Direct {
         let is_final = match &error {
             Error::TimedOut(_) => true,
             Error::Lost(_) if lanes.settings().retries == 0 => true,
+            // It has waited for the server as long as it may, and a lane would wait as long again.
+            Error::Connect(_) => !self.client.is_connected(),
+            // The server may have stored the value, and another client a newer one since.
+            Error::Unexpected(_) => T::PURPOSE == Purpose::Store,
             // What a server refuses is refused again, or fits over a lane.
             error => error.fate() == Fate::MayHaveRun && !T::is_repeatable(error),
         };

@@ -243,14 +243,14 @@ impl Engine {
         stop: impl Future,
     ) -> Result<PerKey<T::Outcome>, Failure> {
         let in_flight = begun?;
-        let mut workers = JoinSet::new();
+        let (mut calls, mut workers) = (JoinSet::new(), JoinSet::new());
         let batch = Batch::new(self.lanes.clone(), common);
         let sending = async {
             if places.is_empty() {
                 return Ok(send_all(&batch, &mut workers, std::mem::take(&mut items)).await);
             }
             batch.begin();
-            let moved = self.direct.send_all(&items, &places, common).await;
+            let moved = self.direct.send_all(&mut calls, &items, &places, common).await;
             // Until here, the items keep other operations from the memory that the server may use.
             let all = std::mem::take(&mut items).into_iter().zip(&moved);
             let rest = all.filter(|(_, moved)| moved.is_none()).map(|(item, _)| item).collect();
@@ -264,7 +264,8 @@ impl Engine {
             }
         };
         let sent = within(limit.or(self.timeout), stop, sending).await;
-        // Those of a batch that ended early may still be writing.
+        // Those of a batch that ended early may still be writing, or be about to let the server write.
+        calls.shutdown().await;
         workers.shutdown().await;
         if sent.is_err() {
             for place in places.iter().flatten() {

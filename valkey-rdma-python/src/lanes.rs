@@ -141,7 +141,7 @@ impl Lanes {
         self.state().not_direct.is_none_or(|at| at.elapsed() > TRY_DIRECT_AGAIN)
     }
 
-    /// A value was to go directly, and went over the stream.
+    /// The server, or the way to it, has no direct transfers.
     pub(crate) fn are_not_direct(&self) {
         self.state().not_direct = Some(Instant::now());
     }

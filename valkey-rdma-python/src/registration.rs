@@ -11,6 +11,7 @@ use valkey_rdma_client::{DirectMemory, SendRegion};
 use valkey_rdma_transport::sync::{read, write};
 
 use crate::direct::Place;
+use crate::local::Local;
 use crate::memory::{self, Memory, Use};
 use crate::python::Any;
 
@@ -40,7 +41,7 @@ impl Registrations {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let region = Region::of(memory, direct);
         write(&self.regions).push((number, region));
-        Ok(Registration { registrations: self.clone(), number, nbytes })
+        Ok(Registration { registrations: Local::new(self.clone()), number, nbytes })
     }
 
     /// The same value, which RDMA connections do not copy if its memory is registered.
@@ -96,7 +97,7 @@ const PART: usize = 1 << 30;
 /// The object cannot be resized or freed until the registration and the connections that have used it are closed.
 #[pyclass(frozen, module = "valkey_rdma", weakref)]
 pub(crate) struct Registration {
-    registrations: Arc<Registrations>,
+    registrations: Local<Arc<Registrations>>,
     number: u64,
     /// The length of the memory in bytes.
     #[pyo3(get)]
@@ -105,9 +106,10 @@ pub(crate) struct Registration {
 
 #[pymethods]
 impl Registration {
-    /// Ends the registration. Values are copied again in later calls; those in flight go on.
+    /// Ends the registration. Values are copied again in later calls; those in flight go on. In a forked child, it does nothing.
     fn close(&self, py: Python<'_>) {
-        let mut regions = write(&self.registrations.regions);
+        let Some(registrations) = self.registrations.here() else { return };
+        let mut regions = write(&registrations.regions);
         let ended =
             regions.iter().position(|(number, _)| *number == self.number).map(|at| regions.remove(at));
         drop(regions);

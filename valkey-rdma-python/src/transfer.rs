@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use valkey_rdma_client::{
-    Client, Command, Dedicated, DirectSlice, Error, Fate, Fetched, LostCause, Placed, ServerError,
+    Client, Command, Dedicated, DirectSlice, Error, Fate, Fetched, LostCause, NotDirect, Placed, ServerError,
 };
 use valkey_rdma_transport::sync::lock;
 
@@ -40,6 +40,9 @@ pub(crate) enum Fit {
 /// The outcome of each key of a batch.
 pub(crate) type PerKey<T> = Vec<Result<T, Error>>;
 
+/// The outcome of a direct call.
+type Tried = Result<Result<Placed, NotDirect>, Error>;
+
 /// What is sent with one key.
 pub(crate) trait Item: Send + Sized + 'static {
     type Outcome: Send + 'static;
@@ -60,12 +63,9 @@ pub(crate) trait Item: Send + Sized + 'static {
     /// Why a direct transfer cannot do it.
     fn not_direct(common: Self::Common) -> Option<&'static str>;
 
-    /// Moves a value between the server and registered memory.
-    fn transfer(
-        client: &Client,
-        key: &Bytes,
-        slices: Vec<DirectSlice>,
-    ) -> impl Future<Output = Result<Placed, Error>> + Send;
+    /// Moves a value between the server and registered memory, or says why that is not possible.
+    fn transfer(client: &Client, key: &Bytes, slices: Vec<DirectSlice>)
+    -> impl Future<Output = Tried> + Send;
 
     /// The outcome of a value of this length that was moved, in the memory for it. `None`: there is no such key.
     fn moved(len: Option<usize>, room: usize, common: Self::Common) -> Self::Outcome;
@@ -308,8 +308,8 @@ impl Item for Load {
         None
     }
 
-    async fn transfer(client: &Client, key: &Bytes, slices: Vec<DirectSlice>) -> Result<Placed, Error> {
-        client.get_direct(key, slices).await
+    async fn transfer(client: &Client, key: &Bytes, slices: Vec<DirectSlice>) -> Tried {
+        Ok(client.try_get_direct(key, slices).await?.map_err(|(reason, _)| reason))
     }
 
     fn moved(len: Option<usize>, room: usize, fit: Fit) -> Fetched {
@@ -392,8 +392,8 @@ impl Item for Store {
         ttl.and(Some("the value has a time to live"))
     }
 
-    async fn transfer(client: &Client, key: &Bytes, slices: Vec<DirectSlice>) -> Result<Placed, Error> {
-        client.set_direct(key, slices).await
+    async fn transfer(client: &Client, key: &Bytes, slices: Vec<DirectSlice>) -> Tried {
+        Ok(client.try_set_direct(key, slices).await?.map_err(|(reason, _)| reason))
     }
 
     fn moved(_: Option<usize>, _: usize, _: Option<u64>) {}

@@ -167,6 +167,21 @@ def test_over_tls_values_go_over_the_encrypted_stream_d1(tmp_path, key):
     assert arena == value_of(200_000)
 
 
+def test_values_that_cannot_go_directly_share_the_lanes(own_mock, key):
+    count = 32
+    arena = bytearray(value_of(count * DIRECT_FROM))
+    with Client(own_mock.tcp) as other, Client(own_mock.tcp, lanes=2) as client, client.register(arena):
+        with memoryview(arena) as view, Client(own_mock.tcp) as before:
+            first = before.command("CLIENT", "ID")
+            values = [view[n * DIRECT_FROM : (n + 1) * DIRECT_FROM] for n in range(count)]
+            client.mset_from([f"{key}{n}" for n in range(count)], values)
+            with Client(own_mock.tcp) as after:
+                assert after.command("CLIENT", "ID") <= first + 3, "2 lanes, and this one"
+            for value in values:
+                value.release()
+        assert other.command("GET", f"{key}{count - 1}") == arena[-DIRECT_FROM:]
+
+
 def test_memory_that_cannot_be_registered(direct):
     for strided in (memoryview(bytearray(100))[::2], memoryview(bytes(100))[::2]):
         with pytest.raises(BufferError):

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::coop::consume_budget;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use valkey_rdma_resp::{RespError, ServerError, Value};
 use valkey_rdma_transport::Exposed;
@@ -29,6 +30,7 @@ struct InFlight {
     key: Bytes,
     exposed: Vec<Exposed>,
     room: usize,
+    may_stream: bool,
     /// True if the next reply is that to ASKING.
     asking: bool,
     deadline: Option<Deadline>,
@@ -40,6 +42,8 @@ pub(crate) struct Task {
     peer: Arc<str>,
     prefix: Arc<str>,
     messages: mpsc::UnboundedReceiver<Message>,
+    /// Calls that have waited for the connection.
+    waiting: VecDeque<Request>,
     in_flight: VecDeque<InFlight>,
     /// A call that found the connection at its end.
     unsent: Option<Request>,
@@ -56,22 +60,18 @@ impl Task {
         mut raw: RawConnection,
         connector: &Connector,
         messages: mpsc::UnboundedReceiver<Message>,
+        waiting: VecDeque<Request>,
     ) -> Self {
         raw.drive_inline();
         let moved = connector.moved(&raw);
         let (peer, prefix) = (connector.peer().into(), connector.endpoint.direct_prefix().into());
-        Self { raw, peer, prefix, messages, in_flight: VecDeque::new(), unsent: None, closing: None, moved }
+        let in_flight = VecDeque::new();
+        Self { raw, peer, prefix, messages, waiting, in_flight, unsent: None, closing: None, moved }
     }
 
-    /// Drives the connection to its end. `waiting`: the first calls.
-    pub(crate) async fn run(mut self, waiting: VecDeque<Request>) {
-        let mut waiting = waiting.into_iter();
-        let begun = waiting.by_ref().try_for_each(|request| self.begin(request));
-        let driven = match begun {
-            Ok(()) => self.drive().await,
-            Err(cause) => Err(cause),
-        };
-        let cause = Arc::new(driven.err().unwrap_or(LostCause::Closed));
+    /// Drives the connection to its end.
+    pub(crate) async fn run(mut self) {
+        let cause = Arc::new(self.drive().await.err().unwrap_or(LostCause::Closed));
         // At once, although replies are outstanding: only servers that offer direct transfers get here, and the ranges come back when
         // the device is gone.
         drop(self.raw.abandon());
@@ -86,7 +86,7 @@ impl Task {
         let fails = |request: Request| {
             request.fails(LostConnection::new(self.peer.clone(), cause.clone(), false).into());
         };
-        waiting.chain(self.unsent.take()).for_each(fails);
+        mem::take(&mut self.waiting).into_iter().chain(self.unsent.take()).for_each(fails);
         self.messages.close();
         // Waits for senders in the middle of it.
         while let Some(message) = self.messages.recv().await {
@@ -102,7 +102,7 @@ impl Task {
             consume_budget().await;
             tokio::select! {
                 reply = self.raw.receive() => self.answered(reply?)?,
-                message = self.messages.recv(), if self.closing.is_none() => match message {
+                message = next(&mut self.waiting, &mut self.messages), if self.closing.is_none() => match message {
                     Some(Message::Begin(request)) => match self.raw.ended() {
                         // Just before, so this call can go over another one.
                         Some(cause) => {
@@ -129,15 +129,10 @@ impl Task {
         if request.caller.is_gone() {
             return Ok(());
         }
-        if let Some(deadline) = request.deadline.filter(|deadline| deadline.has_passed()) {
-            request.fails(self.timed_out(deadline, false));
-            return Ok(());
-        }
-        let Request { transfer, asking, deadline, caller } = request;
-        let (room, access) = (transfer.room(), transfer.direction.access());
-        let mut memories = transfer.slices.iter().map(|slice| slice.memory());
+        let Some(request) = self.on_time(request) else { return Ok(()) };
+        let (room, access) = (request.transfer.room(), request.transfer.direction.access());
+        let mut memories = request.transfer.slices.iter().map(|slice| slice.memory());
         if let Err(error) = memories.try_for_each(|memory| self.raw.socket.register(memory, access)) {
-            let request = Request { transfer, asking, deadline, caller };
             if self.raw.socket.close_error().is_none() {
                 request.goes_over_the_stream(NotDirect::NotRegistered(error));
                 return Ok(());
@@ -145,7 +140,11 @@ impl Task {
             self.unsent = Some(request);
             return Err(LostCause::Io(io::Error::other(error)));
         }
-        let Transfer { direction, key, slices } = transfer;
+        // Registering takes time. The server knows nothing of a call that is late by then, so the connection stays.
+        let Some(Request { transfer, asking, deadline, caller }) = self.on_time(request) else {
+            return Ok(());
+        };
+        let Transfer { direction, key, slices, may_stream } = transfer;
         let exposed = slices.into_iter().map(|slice| self.raw.socket.expose(slice, access));
         let exposed = exposed.collect::<Result<Vec<_>, _>>();
         let exposed = exposed.map_err(|error| LostCause::Io(io::Error::other(error)))?;
@@ -155,8 +154,28 @@ impl Task {
         let ranges = exposed.iter().map(Exposed::remote);
         self.raw.write_buffer.push(&direction.command(&self.prefix, &key, room, ranges));
         let done = caller.waits();
-        self.in_flight.push_back(InFlight { direction, key, exposed, room, asking, deadline, done });
+        self.in_flight.push_back(InFlight {
+            direction,
+            key,
+            exposed,
+            room,
+            may_stream,
+            asking,
+            deadline,
+            done,
+        });
         Ok(())
+    }
+
+    /// The request, unless it is too late for it.
+    fn on_time(&self, request: Request) -> Option<Request> {
+        match request.deadline.filter(|deadline| deadline.has_passed()) {
+            None => Some(request),
+            Some(deadline) => {
+                request.fails(self.timed_out(deadline, false));
+                None
+            }
+        }
     }
 
     /// Gives a reply to the oldest call.
@@ -194,7 +213,8 @@ impl InFlight {
     /// The server is done with the slices.
     fn finish(self, prefix: &str, reply: Answer) {
         let slices = self.exposed.into_iter().map(Exposed::withdraw).collect();
-        let transfer = Transfer { direction: self.direction, key: self.key, slices };
+        let transfer =
+            Transfer { direction: self.direction, key: self.key, slices, may_stream: self.may_stream };
         answer(
             self.done,
             match reply {
@@ -222,6 +242,21 @@ fn explained(mut error: ServerError, prefix: &str) -> ServerError {
         ));
     }
     error
+}
+
+/// The next message. Between calls that have waited, other tasks run, and what is written is sent: each may register memory first, which
+/// blocks the thread.
+///
+/// Cancel safe: takes nothing before it is ready.
+async fn next(
+    waiting: &mut VecDeque<Request>,
+    messages: &mut mpsc::UnboundedReceiver<Message>,
+) -> Option<Message> {
+    if waiting.is_empty() {
+        return messages.recv().await;
+    }
+    yield_now().await;
+    waiting.pop_front().map(Message::Begin)
 }
 
 /// The deadline that comes first.

@@ -1,6 +1,7 @@
 //! [`Transfer`]: a call, its command and its reply. [`Request`] and [`Attempt`]: it at one server, and what has become of it there.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -18,6 +19,8 @@ pub(crate) struct Transfer {
     pub(crate) direction: Direction,
     pub(crate) key: Bytes,
     pub(crate) slices: Vec<DirectSlice>,
+    /// False if the caller has a way of its own for what is not direct.
+    pub(crate) may_stream: bool,
 }
 
 /// As the caller sees it.
@@ -67,7 +70,7 @@ impl Transfer {
         slices: impl IntoIterator<Item = DirectSlice>,
     ) -> Self {
         let (key, slices) = (Bytes::copy_from_slice(key), slices.into_iter().collect());
-        Self { direction, key, slices }
+        Self { direction, key, slices, may_stream: true }
     }
 
     /// Bytes in the slices.
@@ -108,11 +111,9 @@ impl Caller {
         self.done.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    /// Completes when the caller has gone away.
-    pub(crate) async fn gone(&mut self) {
-        if let Some(done) = &mut self.done {
-            done.closed().await;
-        }
+    /// Ready when the caller has gone away.
+    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.done.as_mut().map_or(Poll::Ready(()), |done| done.poll_closed(cx))
     }
 }
 

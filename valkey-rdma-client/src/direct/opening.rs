@@ -1,10 +1,11 @@
 //! [`Opening`]: makes the connection while calls wait for it. One attempt is for all of them: when the server is away, they wait together.
 
 use std::collections::VecDeque;
-use std::future::pending;
+use std::future::poll_fn;
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use tokio::sync::mpsc;
 
@@ -36,10 +37,10 @@ impl Opening {
     pub(super) async fn run(mut self) {
         match self.open().await {
             Ok(raw) => {
-                let task = Task::new(raw, self.server.connector(), self.messages);
+                let task = Task::new(raw, self.server.connector(), self.messages, self.waiting);
                 // It holds no client, so that the last of its handles that is dropped ends it.
                 drop(self.server);
-                task.run(self.waiting).await;
+                task.run().await;
             }
             Err(why) => {
                 self.messages.close();
@@ -85,7 +86,7 @@ impl Opening {
                     Some(Message::GiveUp) => break LostCause::Moved,
                 },
                 _ = passed(due) => self.end_late(),
-                () = gone(&mut self.waiting) => drop(self.waiting.pop_front()),
+                () = some_gone(&mut self.waiting) => {}
             }
             if self.waiting.is_empty() {
                 // A call that comes at this moment tries again.
@@ -105,10 +106,12 @@ impl Opening {
     }
 }
 
-/// Completes when the caller of the first request has gone away.
-async fn gone(waiting: &mut VecDeque<Request>) {
-    match waiting.front_mut() {
-        Some(request) => request.caller.gone().await,
-        None => pending().await,
-    }
+/// Removes the requests whose callers have gone away, as soon as there is one. Wherever it waits, its slices go back to their memory at once.
+async fn some_gone(waiting: &mut VecDeque<Request>) {
+    poll_fn(|cx| {
+        let before = waiting.len();
+        waiting.retain_mut(|request| request.caller.poll_gone(cx).is_pending());
+        if waiting.len() < before { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }

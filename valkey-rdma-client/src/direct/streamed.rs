@@ -16,6 +16,8 @@ use crate::server::Server;
 impl Transfer {
     /// Carries it out on a connection that `checkout` provides, until the deadline. Then its time limit applies to each piece, as for any
     /// streamed value: a large one may take longer, as long as it goes on. No device knows the slices, so they come back with every error.
+    ///
+    /// If the caller has a way of its own, this neither connects nor moves anything.
     pub(crate) async fn over_stream(
         mut self,
         server: &Server,
@@ -23,6 +25,9 @@ impl Transfer {
         deadline: Option<Deadline>,
         reason: NotDirect,
     ) -> Result<Placed, (Error, Self)> {
+        if !self.may_stream {
+            return Ok(self.placed(None, Way::Stream(reason), None));
+        }
         let connection = match deadline {
             None => checkout.await,
             Some(deadline) => {

@@ -124,6 +124,31 @@ async fn a_server_that_offers_nothing_gets_values_over_the_stream_and_is_asked_o
 }
 
 #[tokio::test]
+async fn a_caller_with_a_way_of_its_own_gets_the_slices_back_and_no_connection_is_made() {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let server = Server::at(any, FeatureSet::NONE).await;
+    let client = connect(&server.url()).await;
+    let memory = memory(100);
+    for _ in 0..3 {
+        let get = bounded(client.try_get_direct("k", [filled(&memory, 0..100, 1)])).await.expect("decided");
+        let (reason, slices) = get.expect_err("not offered");
+        assert!(matches!(reason, NotDirect::NotOffered) && joined(&slices) == [1; 100], "{reason}");
+        let (reason, _) =
+            bounded(client.try_set_direct("k", slices)).await.expect("decided").expect_err("not offered");
+        assert!(matches!(reason, NotDirect::NotOffered), "{reason}");
+    }
+    // The shared one, and the question.
+    assert_eq!((server.accepted(), server.value("k")), (2, None));
+
+    let server = Server::start().await;
+    let client = connect(&server.url()).await;
+    let placed =
+        bounded(client.try_set_direct("k", [filled(&memory, 0..100, 1)])).await.expect("carried out");
+    assert!(matches!(placed.expect("direct").way, Way::Direct));
+    assert_eq!(server.accepted(), 2);
+}
+
+#[tokio::test]
 async fn over_tcp_values_go_over_the_stream() {
     let server = Server::over_tcp().await;
     let client = connect(&format!("valkey://{}?protocol=resp2", server.address)).await;

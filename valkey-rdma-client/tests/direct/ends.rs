@@ -189,6 +189,28 @@ async fn calls_that_need_a_server_that_is_away_wait_together() {
 }
 
 #[tokio::test]
+async fn a_call_dropped_while_another_waits_for_the_connection_gives_its_slices_back_d5() {
+    let server = Server::start().await;
+    let url = server.url() + "&timeout=600s";
+    let client = Client::connect_with(url.as_str(), &Config::default().command_timeout(None)).await;
+    let client = client.expect("connected");
+    let memory = memory(200);
+    server.conduct(Conduct::Deaf);
+    let waits = client.get_direct("k", [filled(&memory, 0..100, 0)]);
+    let dropped = client.get_direct("k", [filled(&memory, 100..200, 0)]);
+    let (mut waits, mut dropped) = (Box::pin(waits), Box::pin(dropped));
+    tokio::select! {
+        done = &mut waits => panic!("{done:?}"),
+        done = &mut dropped => panic!("{done:?}"),
+        () = until(|| server.accepted() == 2) => {}
+    }
+    drop(dropped);
+    drop(free_again(&memory, 100..200).await);
+    drop(waits);
+    drop(free_again(&memory, 0..200).await);
+}
+
+#[tokio::test]
 async fn over_the_stream_the_time_limit_holds_for_the_connect() {
     let server = Server::over_tcp().await;
     let url = format!("valkey://{}?protocol=resp2&timeout=600s", server.address);

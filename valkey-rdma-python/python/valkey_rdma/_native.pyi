@@ -321,7 +321,7 @@ class Registration:
     def __exit__(self, *_exception: object) -> None: ...
 
     def close(self) -> None:
-        """Ends the registration. Values are copied again in later calls; those in flight go on."""
+        """Ends the registration. Values are copied again in later calls; those in flight go on. In a forked child, it does nothing."""
 
     @property
     def nbytes(self) -> int:

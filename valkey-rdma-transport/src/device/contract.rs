@@ -42,8 +42,10 @@ pub trait DeviceConnection: Send {
     fn register_direct(&mut self, memory: &DirectMemory, access: Access) -> Result<Region, TransportError>;
 
     /// Deregisters direct memory that no work request uses. The peer's key for it is worth nothing from then on. A later region may
-    /// have the same [`id`](Region::id).
-    fn deregister(&mut self, region: RegionId);
+    /// have the same [`id`](Region::id). What the region kept of the memory is returned: its owner may do anything when it is dropped, so
+    /// do that without a lock.
+    #[must_use]
+    fn deregister(&mut self, region: RegionId) -> Option<SendMemory>;
 
     /// Lets `fill` write into a region. The caller guarantees, by the protocol's bookkeeping, that no posted work
     /// request reads or fills these bytes.
@@ -277,7 +279,7 @@ layer! {
         fn register(len: u32, access: Access) -> Result<Region, TransportError>;
         fn register_send_memory(memory: &SendMemory) -> Result<Region, TransportError>;
         fn register_direct(memory: &DirectMemory, access: Access) -> Result<Region, TransportError>;
-        fn deregister(region: RegionId);
+        fn deregister(region: RegionId) -> Option<SendMemory>;
         fn write_local(region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8]));
         fn copy_in(region: RegionId, offset: usize, bytes: &[u8]);
         fn post_sends(chain: &[SendRequest]) -> Result<(), TransportError>;

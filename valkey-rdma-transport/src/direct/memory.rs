@@ -92,6 +92,18 @@ pub(crate) struct LentSlice {
     memory: DirectMemory,
 }
 
+/// Bytes that connections send from where they are.
+struct Lending {
+    value: Bytes,
+    _memory: DirectMemory,
+}
+
+impl AsRef<[u8]> for Lending {
+    fn as_ref(&self) -> &[u8] {
+        &self.value
+    }
+}
+
 /// No such memory, or no such range of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -216,7 +228,11 @@ impl DirectMemory {
     /// [`SendRegion::lend`](crate::SendRegion::lend), for bytes that the caller keeps from changing without taking them.
     #[must_use]
     pub fn lend(&self, value: Bytes) -> Bytes {
-        if self.0.sent.contains(&value) { self.0.sent.lend(value) } else { value }
+        if !self.0.sent.contains(&value) {
+            return value;
+        }
+        // While they are sent, this memory is in use: it must stay registered where they are sent from.
+        self.0.sent.lend(Bytes::from_owner(Lending { value, _memory: self.clone() }))
     }
 
     fn put_back(&self, offset: u32, bytes: Piece) {

@@ -206,9 +206,11 @@ impl DeviceConnection for EmulatedConnection {
         self.add(memory.sent().len(), |region| Memory::direct(region, access, memory.downgrade()))
     }
 
-    fn deregister(&mut self, region: RegionId) {
+    /// The region kept nothing: it knows the memory only while others hold it.
+    fn deregister(&mut self, region: RegionId) -> Option<SendMemory> {
         self.place(region, &Memory::gone(region));
         self.deregistered.push(region);
+        None
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

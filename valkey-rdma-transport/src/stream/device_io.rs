@@ -273,7 +273,7 @@ impl DeviceIo {
     ) -> Result<Region, TransportError> {
         let device = self.device.as_mut().ok_or(TransportError::Closed)?;
         for unused in self.direct.take_unused() {
-            device.deregister(unused.id);
+            self.direct.deregistered.extend(device.deregister(unused.id));
             self.pinned_bytes -= u64::from(unused.len);
             self.send_memory.retain(|(_, region)| *region != Some(unused.id));
         }

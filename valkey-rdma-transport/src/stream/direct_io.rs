@@ -9,13 +9,15 @@ use valkey_rdma_proto::work::{Region, RegionId, Slice};
 
 use crate::device::Access;
 use crate::direct::{DirectMemory, LeftBehind, LentSlice, WeakDirectMemory};
-use crate::send_memory::PinnedSlice;
+use crate::send_memory::{PinnedSlice, SendMemory};
 use crate::sync::{Mutex, lock};
 
 /// Drop it after the device.
 #[derive(Default)]
 pub(super) struct DirectIo {
     registered: Vec<(WeakDirectMemory, Access, Region)>,
+    /// What regions kept that are deregistered. To be dropped without holding the connection's lock: its owner may wait for other threads.
+    pub(super) deregistered: Vec<SendMemory>,
     /// Ranges that were exposed, and dropped while the peer could use them.
     pub(super) left_behind: LeftBehind,
     /// What transfers use, each with its number: given back when that is complete, or after the device is gone.

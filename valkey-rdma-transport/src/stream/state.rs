@@ -2,6 +2,7 @@
 //!
 //! [`drive`](super::drive) moves it along, [`transfer`](super::transfer) has the application's sides of it.
 
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -18,7 +19,7 @@ use crate::direct::Cut;
 use crate::error::TransportError;
 use crate::limiter::ConnectionPermit;
 use crate::polling::{self, Polling};
-use crate::send_memory::PinnedSlice;
+use crate::send_memory::{PinnedSlice, SendMemory};
 use crate::stats::{Info, Stats};
 use crate::sync::{Mutex, lock};
 
@@ -84,6 +85,8 @@ pub(super) struct ToFree {
     _delivered: Vec<PinnedSlice>,
     /// What transfers have used that are complete.
     _transferred: Vec<Held>,
+    /// What the connection kept of memory that nothing uses any more.
+    _deregistered: Vec<SendMemory>,
     /// The device's objects, once the connection has ended and everything that arrived was read. A [`Monitor`] does not
     /// keep them.
     ///
@@ -232,14 +235,25 @@ impl ConnectionState {
     /// What is not needed any more. Drop it without holding the lock.
     fn take_to_free(&mut self) -> Option<ToFree> {
         // Called after every access, and mostly there is nothing.
-        if self.device.slices.is_empty() && self.device.direct.held.is_empty() && self.close_error.is_none() {
+        let direct = &mut self.device.direct;
+        let deregistered = mem::take(&mut direct.deregistered);
+        if self.device.slices.is_empty()
+            && direct.held.is_empty()
+            && deregistered.is_empty()
+            && self.close_error.is_none()
+        {
             return None;
         }
         let delivered = self.device.take_delivered(self.core.delivery_report().delivered);
         let transferred = self.device.direct.take_transferred(self.core.transferred());
         let finished = self.close_error.is_some() && (self.discarded || self.core.readable().is_none());
         let teardown = if finished { self.device.take_teardown() } else { None };
-        Some(ToFree { _delivered: delivered, _transferred: transferred, _teardown: teardown })
+        Some(ToFree {
+            _delivered: delivered,
+            _transferred: transferred,
+            _deregistered: deregistered,
+            _teardown: teardown,
+        })
     }
 
     pub(super) fn now(&self) -> proto::Instant {

@@ -170,9 +170,10 @@ impl DeviceConnection for VerbsConnection {
         Ok(self.add(region, memory.sent().len()))
     }
 
-    fn deregister(&mut self, region: RegionId) {
-        self.regions[region.0 as usize].deregister();
+    fn deregister(&mut self, region: RegionId) -> Option<SendMemory> {
+        let kept = self.regions[region.0 as usize].deregister();
         self.deregistered.push(region);
+        kept
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

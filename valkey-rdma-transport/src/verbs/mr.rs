@@ -109,18 +109,29 @@ impl MemoryRegion {
         Self { raw: Some(raw), lkey, rkey, len, access, memory }
     }
 
-    /// Ends the registration: from then on, neither the device nor a peer reaches the memory, which is given back.
-    pub(super) fn deregister(&mut self) {
+    /// Ends the registration: from then on, neither the device nor a peer reaches the memory. What was kept of the application's is
+    /// returned.
+    pub(super) fn deregister(&mut self) -> Option<SendMemory> {
+        match self.end() {
+            Memory::Lent(memory) => Some(memory),
+            Memory::Own(_) | Memory::Gone => None,
+        }
+    }
+
+    fn end(&mut self) -> Memory {
         self.len = 0;
         let memory = mem::replace(&mut self.memory, Memory::Gone);
-        let Some(raw) = self.raw.take() else { return };
+        let Some(raw) = self.raw.take() else { return memory };
         // SAFETY: made in `new` or `of_application`, destroyed here only.
         let deregistered = unsafe { sys::dereg_mr(raw) };
         // Then the device may still reach the pages, which nothing else may ever use.
-        if deregistered.is_err() {
-            mem::forget(memory);
-        }
+        let failed = deregistered.is_err();
         log_teardown("ibv_dereg_mr", deregistered);
+        if failed {
+            mem::forget(memory);
+            return Memory::Gone;
+        }
+        memory
     }
 
     pub(super) fn lkey(&self) -> u32 {
@@ -204,7 +215,7 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        self.deregister();
+        drop(self.end());
     }
 }
 

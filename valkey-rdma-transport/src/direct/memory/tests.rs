@@ -147,6 +147,19 @@ fn foreign_memory_is_taken_lent_and_put_together_like_any_other() {
 }
 
 #[test]
+fn memory_is_in_use_while_its_bytes_are_lent() {
+    let memory = memory();
+    // Without bytes, so it knows only the address, as bytes of another owner do.
+    let value = memory.take(30..40).expect("free").freeze().slice(2..2);
+    let weak = memory.downgrade();
+    let lent = memory.lend(value);
+    drop(memory);
+    assert!(!weak.is_unused());
+    drop(lent);
+    assert!(weak.is_unused());
+}
+
+#[test]
 fn bytes_of_the_memory_are_lent_without_taking_them() {
     use crate::send_memory::PinnedSlice;
     let memory = memory();
