@@ -50,14 +50,14 @@ async fn a_client_that_leaves_or_is_ended_does_not_wait_for_a_silent_server() {
     let server = Scripted::start().await;
     let (gateway, addr) = gateway_with(&server.url, |_| {}).await;
     let begun = async || {
-        let mut wire = Wire::new(addr, &[0; 1000]).await;
+        let mut wire = Wire::new(addr, &[0; 2 << 20]).await;
         wire.client.command(&wire.line("BLOB.GET k @")).await;
         wire
     };
     let serve = async || {
         let mut connection = server.accept_as("", 8).await;
         expect(&mut connection, &encode(["GET", "k"])).await;
-        connection.write_all(b"$900\r\nbegun").await.unwrap();
+        connection.write_all(&[&b"$2097152\r\n"[..], &[b'x'; 1_500_000]].concat()).await.unwrap();
         gateway.until("gateway_direct_pinned_bytes", |bytes| bytes > 0).await;
         connection
     };
