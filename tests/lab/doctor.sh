@@ -45,7 +45,7 @@ machine() {
     (
         ulimit -l 64
         expect 0 "64 KiB, which this process may exceed (CAP_IPC_LOCK)" "$doctor"
-        expect 1 "PROBLEM  memlock       64 KiB: one connection pins 2.1 MiB" as_user "$doctor"
+        expect 1 "PROBLEM  memlock       64 KiB: one connection pins 3.1 MiB" as_user "$doctor"
         expect 1 "\`ulimit -l unlimited\`" as_user "$doctor"
         expect 1 "no connection to itself at 10.0.0.1: cannot register" as_user "$doctor"
         exit $failed
