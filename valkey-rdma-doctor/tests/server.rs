@@ -57,16 +57,16 @@ async fn whether_large_values_go_directly_is_a_finding() {
         let server = server.start().await.expect("a server");
         let url = server.urls().next().expect("a URL");
         let report = examined(&url).await;
-        assert_eq!(value(&report, "direct transfers"), expected);
-        assert!(ids(&report, "valkey").contains(&("direct transfers", verdict)), "{report:#?}");
+        assert_eq!(value(&report, "direct"), expected);
+        assert!(ids(&report, "valkey").contains(&("direct", verdict)), "{report:#?}");
         let json: serde_json::Value = serde_json::from_str(&report.json("server")).expect("JSON");
-        assert!(json.to_string().contains("\"id\":\"direct transfers\",\"verdict\""), "{json}");
+        assert!(json.to_string().contains("\"id\":\"direct\",\"verdict\""), "{json}");
         let other = examined(&format!("{url}?direct_prefix=OTHER")).await;
-        assert_eq!(value(&other, "direct transfers").contains("unknown command"), verdict == Verdict::Ok);
+        assert_eq!(value(&other, "direct").contains("unknown command"), verdict == Verdict::Ok);
     }
     let tcp = Server::builder(Mock::new()).tcp(loopback()).direct(true).start().await.expect("a server");
     let report = examined(&tcp.urls().next().expect("a URL")).await;
-    assert!(report.findings().all(|finding| finding.id != "direct transfers"), "{report:#?}");
+    assert!(report.findings().all(|finding| finding.id != "direct"), "{report:#?}");
 }
 
 /// A program's own server may answer INFO in any way. Valkey's bugs are not its bugs.

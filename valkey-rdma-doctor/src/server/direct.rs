@@ -50,7 +50,7 @@ fn over_the_stream(reason: &NotDirect) -> Finding {
     }
 }
 
-const ID: &str = "direct transfers";
+const ID: &str = "direct";
 
 /// No program has such a key.
 const NOTHING: &str = "valkey-rdma-doctor:nothing";
