@@ -91,7 +91,7 @@ async fn a_client_that_leaves_in_the_middle_of_a_set_stores_nothing_d6() {
 #[tokio::test]
 async fn a_server_that_ends_in_the_middle_of_a_get_refers_to_the_stream_and_the_next_call_works_d7() {
     let server = Scripted::start().await;
-    let (gateway, addr) = gateway_with(&server.url, |_| {}).await;
+    let (_gateway, addr) = gateway_with(&server.url, |_| {}).await;
     let value = pattern(2 << 20);
     let mut wire = Wire::new(addr, &vec![0; value.len()]).await;
     wire.client.command(&wire.line("BLOB.GET k @")).await;
@@ -109,7 +109,6 @@ async fn a_server_that_ends_in_the_middle_of_a_get_refers_to_the_stream_and_the_
     connection.write_all(&[head.as_bytes(), &value, b"\r\n"].concat()).await.unwrap();
     assert!(text(&wire.client.reply().await).starts_with("[:2097152 "));
     assert!(wire.memory() == value);
-    assert_eq!(gateway.gateway.listening().len(), 3);
 }
 
 #[tokio::test]
