@@ -1,6 +1,6 @@
 //! Kernel verbs: the device contract over rdma-core (libibverbs and librdmacm).
 //!
-//! This is the only part of the project with `unsafe`. Each C object has one owner type, which frees it in its `Drop`. Only
+//! This is the only part of the crate with unsafe code; outside of it, `ForeignBytes` is an unsafe trait, without a block. Each C object has one owner type, which frees it in its `Drop`. Only
 //! `sys` calls into C. The files, lowest first:
 //!
 //! | file | purpose |

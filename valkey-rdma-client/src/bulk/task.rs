@@ -99,7 +99,11 @@ impl Task {
         while self.closing.is_none() || !self.in_flight.is_empty() {
             let due = earliest(self.in_flight.iter().filter_map(|call| call.deadline));
             // A server may send push messages without end. They must not hide a time limit: so no branch comes first, and timers get to run.
-            consume_budget().await;
+            // Calls that have waited may each register memory, which blocks the thread: other tasks run between them.
+            match self.waiting.is_empty() {
+                true => consume_budget().await,
+                false => yield_now().await,
+            }
             tokio::select! {
                 reply = self.raw.receive() => self.answered(reply?)?,
                 message = next(&mut self.waiting, &mut self.messages), if self.closing.is_none() => match message {
@@ -244,19 +248,17 @@ fn explained(mut error: ServerError, prefix: &str) -> ServerError {
     error
 }
 
-/// The next message. Between calls that have waited, other tasks run, and what is written is sent: each may register memory first, which
-/// blocks the thread.
+/// The next message: first the calls that have waited.
 ///
 /// Cancel safe: takes nothing before it is ready.
 async fn next(
     waiting: &mut VecDeque<Request>,
     messages: &mut mpsc::UnboundedReceiver<Message>,
 ) -> Option<Message> {
-    if waiting.is_empty() {
-        return messages.recv().await;
+    match waiting.pop_front() {
+        Some(request) => Some(Message::Begin(request)),
+        None => messages.recv().await,
     }
-    yield_now().await;
-    waiting.pop_front().map(Message::Begin)
 }
 
 /// The deadline that comes first.
