@@ -34,7 +34,10 @@ unpack() {
     for crate in "$target"/package/*.crate; do
         tar -xf "$crate" -C "$dir"
         crate=$dir/$(basename "$crate" .crate)
-        cmp LICENSE-MIT "$crate/LICENSE-MIT" && cmp LICENSE-APACHE "$crate/LICENSE-APACHE" && [ -s "$crate/README.md" ] || status=1
+        if ! cmp LICENSE-MIT "$crate/LICENSE-MIT" || ! cmp LICENSE-APACHE "$crate/LICENSE-APACHE" || ! [ -s "$crate/README.md" ]; then
+            echo "FAILED $(basename "$crate"): its licences are not the project's, or it has no README"
+            status=1
+        fi
     done
     cp Cargo.lock "$dir"
     {

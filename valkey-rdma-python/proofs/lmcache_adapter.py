@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """LMCache's own NativeConnectorL2Adapter drives our LMCacheClient: put, lookup, get, delete, capacity, a server restart.
 
-usage: lmcache_adapter.py VALKEY_SERVER PORT [--plugin]     starts that program at that port, and restarts it
+usage: lmcache_adapter.py SERVER PORT [--plugin]     starts that program at that port, and restarts it
+
+SERVER is a valkey-server, or one of `mock` and `mock-rdma` (server.py). With `mock-rdma --plugin`, values go directly: it is checked, too.
 
 Needs the released lmcache package with torch: `pip install lmcache==0.5.6` (2.5 GB).
 With --plugin, the adapter is that of `valkey_rdma.lmcache_plugin`, as LMCache's type `plugin` makes it.
@@ -15,6 +17,7 @@ import select
 import sys
 import types
 
+import valkey_rdma
 from lmcache.v1.distributed.api import ObjectKey
 from lmcache.v1.distributed.l2_adapters import native_plugin_l2_adapter, plugin_l2_adapter
 from server import Server
@@ -44,7 +47,9 @@ def wait(fd):
 
 def main(program, port, *options):
     server = Server(program, port)
-    parameters = {"url": server.url, "connections": 4, "ttl": 3600}
+    parameters = {"url": server.url, "connections": 4}
+    if program != "mock-rdma":
+        parameters["ttl"] = 3600  # Values with one do not go directly.
     arena = mmap.mmap(-1, 2 * COUNT * CHUNK)
     base = ctypes.addressof(ctypes.c_ubyte.from_buffer(arena))
     chunks = [Chunk(base + number * CHUNK) for number in range(2 * COUNT)]
@@ -105,6 +110,10 @@ def main(program, port, *options):
     check("lookup finds all, and not another", lookup([*keys, ObjectKey(b"x" * 32, "model", 0)]) == [True] * COUNT + [False])
     check("get loads all", load() == [True] * COUNT)
     check("every byte is right", arena[: COUNT * CHUNK] == arena[COUNT * CHUNK :])
+    client = next(value for value in vars(adapter).values() if isinstance(value, valkey_rdma.LMCacheClient))
+    directly = client.stats()["buffers"]["direct"]
+    expected = 2 * COUNT if program == "mock-rdma" and "--plugin" in options else 0
+    check(f"{directly} of {2 * COUNT} values went directly", directly == expected)
     adapter.delete(keys[:4])
     check("delete, as eviction calls it", lookup(keys) == [False] * 4 + [True] * 12)
     check("the account follows", adapter.get_usage().total_bytes_used == 12 * CHUNK)

@@ -8,11 +8,14 @@ from valkey_rdma import Client
 
 
 class Server:
-    """``program`` is a valkey-server, or `mock`: the one that VALKEY_RDMA_MOCK names."""
+    """``program`` is a valkey-server, or `mock`: the one that VALKEY_RDMA_MOCK names. `mock-rdma` is that on the emulated device."""
 
     def __init__(self, program, port):
         self.url = f"valkey://127.0.0.1:{port}"
-        if program == "mock":
+        if program == "mock-rdma":
+            self.url = f"emulated://127.0.0.1:{port}"
+            self.command = [os.environ["VALKEY_RDMA_MOCK"], "--device", "emulated", "--port", port]
+        elif program == "mock":
             self.command = [os.environ["VALKEY_RDMA_MOCK"], "--tcp-port", port]
         else:
             self.command = [program, "--port", port, "--save", "", "--protected-mode", "no"]
