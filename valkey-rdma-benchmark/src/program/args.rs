@@ -469,7 +469,8 @@ A number before a command repeats it: multi ';' 3 incr counter ';' exec
 Cells of --evidence: c30 is 30 connections, t64 64 tasks that share each (without it, one that drives it), then the bytes of a value:
   c30-512B c1-3B c1-t1-64B c1-t16-64B c1-t64-64B c1-t256-64B c1-t1-8K c1-t16-8K c1-t64-8K c1-t256-8K
   c64-t1-64B c64-t64-64B c64-t1-8K c64-t64-8K c1-100K
-  c1-64K c32-64K c1-1M c32-1M c1-32M c32-32M, each through the ring; with -direct at its end, by direct transfers
+  c1-64K c32-64K c1-1M c32-1M c1-32M c32-32M: one task of the client library on each, through the ring; with -direct at its end, by
+  direct transfers
 Each runs SET and GET; some run GET once more at half of what the slower side reaches, where both sides' cores can be compared. The
 server's processor time is that of INFO cpu. A cell that cannot run has its reason in the file, and the others run.
 The file has: all figures, versions, this machine's processor, kernel, RDMA devices with driver and firmware, and limits, as the doctor

@@ -45,7 +45,7 @@ pub(crate) fn evidence(evidence: &Evidence) -> String {
 }
 
 const CELLS: &str = "<p class=\"soft\">A cell is named by its connections, the tasks that share each of them (none: driven directly, as by \
-    valkey-benchmark) and the bytes of a value. Ring: values in the stream. Direct: the server's adapter reads and writes the client's \
+    valkey-benchmark) and the bytes of a value. Those of 64K, 1M and 32M have one task of the client library on each connection. Ring: values in the stream. Direct: the server's adapter reads and writes the client's \
     memory. At N/s: both sides get N requests per second, so that their cores can be compared. CPU is the processor time of this tool's load \
     threads; that of the server is of all of its threads, by INFO cpu.</p>\n";
 
