@@ -42,6 +42,7 @@ pub use libraries::Libraries;
 pub use library::{Connection, Failure, Library};
 pub(crate) use link_info::LinkInfo;
 pub(crate) use open::complete;
+pub(crate) use ours::link_info;
 pub(crate) use pace::{Arrivals, Pace};
 pub(crate) use running::Watch;
 pub(crate) use usage::Usage;

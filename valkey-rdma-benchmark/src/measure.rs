@@ -2,11 +2,12 @@
 //!
 //! A [`Tally`] is what one thread counts of one test: [`Latencies`], [`Faults`], replies over time. A [`TestResult`] is a test as a
 //! whole, with the transport's [`Counters`] and the [`Outage`]s. [`Comparison`] and [`Sweep`] are made of results. [`Found`] is all
-//! of them, for reports.
+//! of them, for reports, and [`Evidence`] the comparisons of `--evidence`.
 
 mod comparison;
 mod counters;
 mod environment;
+mod evidence;
 mod faults;
 mod found;
 mod latencies;
@@ -19,6 +20,7 @@ mod tally;
 pub(crate) use comparison::{Comparison, Round, Side};
 pub(crate) use counters::{Counter, Counters, PerRequest};
 pub(crate) use environment::Environment;
+pub(crate) use evidence::{About, CellFound, Evidence, Published};
 pub use faults::{Fault, FaultKind, Faults};
 pub(crate) use found::Found;
 pub use latencies::Latencies;

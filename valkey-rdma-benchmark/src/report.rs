@@ -5,6 +5,7 @@
 mod columns;
 mod compare;
 mod csv;
+mod evidence;
 mod faults;
 mod file;
 pub(crate) mod hdr;
@@ -21,7 +22,10 @@ use std::io::{self, Write};
 
 use crate::measure::{RunInfo, TestResult};
 
-pub(crate) use compare::{write_compare_head, write_comparisons, write_ratios};
+pub(crate) use compare::{
+    ComparisonTable, write_compare_head, write_comparisons, write_labelled_ratios, write_ratios,
+};
+pub(crate) use evidence::write_evidence_head;
 pub(crate) use faults::write_faults;
 pub(crate) use file::write_file;
 pub(crate) use percentiles::Percentiles;

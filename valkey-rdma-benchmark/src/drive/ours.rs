@@ -74,7 +74,8 @@ impl Connection for Client {
     }
 }
 
-pub(super) fn link_info(client: &Client) -> LinkInfo {
+/// What the client's connection runs on.
+pub(crate) fn link_info(client: &Client) -> LinkInfo {
     let info = client.info();
     LinkInfo {
         device: info.device.clone(),

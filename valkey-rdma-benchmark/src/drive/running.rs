@@ -125,6 +125,7 @@ impl Running {
             tally,
             counters,
             usage,
+            server_cpu: None,
             outages,
             lost,
             connects,

@@ -35,6 +35,8 @@ pub(crate) struct Round {
     pub(crate) p99: f64,
     /// Microseconds of this tool's CPU per reply.
     pub(crate) cpu: f64,
+    /// Microseconds of the server's CPU per reply; not a number if they are not known.
+    pub(crate) server_cpu: f64,
 }
 
 impl Side {
@@ -51,6 +53,7 @@ impl Side {
             p50: latencies.quantile(0.5).as_secs_f64(),
             p99: latencies.quantile(0.99).as_secs_f64(),
             cpu: round.cpu_per_request(),
+            server_cpu: round.server_cpu_per_request().unwrap_or(f64::NAN),
         });
         self.total.merge(round);
     }
@@ -58,6 +61,11 @@ impl Side {
     /// The median over rounds of what `of` picks.
     pub(crate) fn median(&self, of: impl Fn(&Round) -> f64) -> f64 {
         median(self.rounds.iter().map(of)).unwrap_or(0.0)
+    }
+
+    /// Whether the server's CPU time is known of each round.
+    pub(crate) fn knows_server_cpu(&self) -> bool {
+        self.rounds.iter().all(|round| round.server_cpu.is_finite())
     }
 }
 
@@ -73,6 +81,11 @@ impl Comparison {
     pub(crate) fn usable_rounds(&self) -> usize {
         let [one, other] = &self.sides;
         one.rounds.iter().zip(&other.rounds).filter(|(one, other)| one.rate > 0.0 && other.rate > 0.0).count()
+    }
+
+    /// Whether the CPU time of both servers is known.
+    pub(crate) fn knows_server_cpu(&self) -> bool {
+        self.sides.iter().all(Side::knows_server_cpu)
     }
 
     /// What was wrong on either server.

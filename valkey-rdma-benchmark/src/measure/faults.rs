@@ -111,6 +111,13 @@ impl Faults {
         other.first.into_iter().for_each(|fault| self.keep(fault));
     }
 
+    /// Changes the texts that are kept.
+    pub(crate) fn rewrite(&mut self, text: impl Fn(&str) -> String) {
+        for fault in &mut self.first {
+            fault.detail = text(&fault.detail);
+        }
+    }
+
     /// Whether nothing went wrong.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()

@@ -79,6 +79,8 @@ pub struct TestResult {
     pub(crate) counters: Option<Counters>,
     /// What the threads that drove the connections used of the machine.
     pub(crate) usage: Usage,
+    /// The processor time that the server used meanwhile; `None` if it was not asked, or does not say.
+    pub(crate) server_cpu: Option<Duration>,
     /// When no connection was up.
     pub(crate) outages: Vec<Outage>,
     /// How often a connection was lost.
@@ -100,6 +102,7 @@ impl TestResult {
             tally: Tally::default(),
             counters: None,
             usage: Usage::default(),
+            server_cpu: None,
             outages: Vec::new(),
             lost: 0,
             connects: Latencies::default(),
@@ -159,6 +162,10 @@ impl TestResult {
 
     /// Adds another run of the same test that came after this one.
     pub(crate) fn merge(&mut self, mut next: TestResult) {
+        // A sum without one of the runs would be too low.
+        let sum = self.server_cpu.zip(next.server_cpu).map(|(sum, more)| sum + more);
+        self.server_cpu = if self.elapsed.is_zero() { next.server_cpu } else { sum };
+        self.pace = next.pace;
         self.elapsed += next.elapsed;
         let series = std::mem::take(&mut next.tally.series);
         self.tally.merge(next.tally);
@@ -189,13 +196,32 @@ impl TestResult {
     }
 
     fn per_second(&self, count: u64) -> f64 {
+        self.per_time(count as f64)
+    }
+
+    fn per_time(&self, amount: f64) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
-        if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+        if seconds > 0.0 { amount / seconds } else { 0.0 }
     }
 
     /// Microseconds of CPU time of this tool per reply.
     pub(crate) fn cpu_per_request(&self) -> f64 {
         self.usage.cpu().as_secs_f64() * 1e6 / self.replies().max(1) as f64
+    }
+
+    /// Microseconds of the server's CPU time per reply, if it is known.
+    pub(crate) fn server_cpu_per_request(&self) -> Option<f64> {
+        Some(self.server_cpu?.as_secs_f64() * 1e6 / self.replies().max(1) as f64)
+    }
+
+    /// How many processors the threads of this tool kept busy.
+    pub(crate) fn cores(&self) -> f64 {
+        self.per_time(self.usage.cpu().as_secs_f64())
+    }
+
+    /// How many processors the server kept busy, if it is known.
+    pub(crate) fn server_cores(&self) -> Option<f64> {
+        Some(self.per_time(self.server_cpu?.as_secs_f64()))
     }
 
     /// Transport counters per reply; `None` on TCP.

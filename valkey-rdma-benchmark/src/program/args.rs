@@ -2,6 +2,7 @@
 //!
 //! Each flag is a field here, with its range and the flags that it excludes. `read` makes them from the words typed. `check` refuses
 //! what depends on values. `refused` names the flags of valkey-benchmark that this tool does not have, with the reason. `tls` has those for TLS.
+//! `typed` is the command line as `--evidence` publishes it.
 
 mod check;
 mod read;
@@ -9,6 +10,7 @@ mod refused;
 mod secret;
 mod target;
 mod tls;
+mod typed;
 mod values;
 
 use std::ffi::OsString;
@@ -17,13 +19,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{ArgAction, Parser, value_parser};
+use clap::{ArgAction, ArgGroup, Parser, value_parser};
 use valkey_rdma_client::Polling;
 
 use super::other_side::OtherSide;
 use crate::drive::{Arrivals, Choice, Verify};
 use crate::program::matrix::{Axis, Matrix};
 use crate::report::Percentiles;
+use crate::run::{Cell, cells_from_list};
 use crate::workload::{DefaultTest, Distribution, Keys, Mix, Populate, Sizes, tests_from_list};
 
 #[cfg(test)]
@@ -38,11 +41,15 @@ const MODES: &str = "Modes (at most one; without one, each test runs once)";
 const MODE: &str = "mode";
 /// The group of the flags that send at intended times.
 const SCHEDULE: &str = "schedule";
+/// The group of the flags that measure two servers in turns.
+const IN_TURNS: &str = "in_turns";
 /// The flags for the output of tests that run once each: comparisons and sweeps have outputs of their own.
 const OF_SINGLE_TESTS: [&str; 5] = ["hdr", "quiet", "csv", "precision", "percentiles"];
 
 /// The tests of one `-t`. A name of its own, because clap reads `Vec` as a flag that may be repeated.
 type Tests = Vec<DefaultTest>;
+/// The cells of one `--cells`, likewise.
+type Cells = Vec<Cell>;
 
 /// What the user typed, each flag within its own range.
 #[derive(Debug, Clone, Parser)]
@@ -53,7 +60,8 @@ type Tests = Vec<DefaultTest>;
     disable_help_flag = true,
     disable_version_flag = true,
     override_usage = "valkey-rdma-benchmark [OPTIONS] [--] [COMMAND ARGS...]",
-    after_help = AFTER_HELP
+    after_help = AFTER_HELP,
+    group = ArgGroup::new(IN_TURNS).multiple(true)
 )]
 #[group(skip)]
 pub(crate) struct Args {
@@ -365,14 +373,14 @@ pub(crate) struct Args {
 
     /// Measure this server too, in alternating rounds, and print ratios
     #[arg(
-        help_heading = MODES, long, value_name = "URL", group = MODE,
-        conflicts_with = "rps", conflicts_with_all = OF_SINGLE_TESTS
+        help_heading = MODES, long, value_name = "URL", group = IN_TURNS,
+        conflicts_with_all = ["forever", "idle", "sweep", "matrix", "rps"], conflicts_with_all = OF_SINGLE_TESTS
     )]
     pub(crate) compare: Option<ServerUrl>,
 
-    /// For --compare: rounds per server
+    /// For --compare and --evidence: rounds per server
     #[arg(
-        help_heading = MODES, long, value_name = "N", default_value_t = 10, requires = "compare",
+        help_heading = MODES, long, value_name = "N", default_value_t = 10, requires = IN_TURNS,
         value_parser = value_parser!(u32).range(2..=1000)
     )]
     pub(crate) rounds: u32,
@@ -384,6 +392,26 @@ pub(crate) struct Args {
     /// Run every combination of values, as in "c=1,50 P=1,16 d=64,4096 tasks=0,50 threads=1,2"
     #[arg(help_heading = MODES, long, value_name = "AXES", group = MODE)]
     pub(crate) matrix: Option<Matrix>,
+
+    /// Measure RDMA beside TCP of one server in the cells below, and write one file to publish, and FILE.html beside it. TCP is that of
+    /// the same host and port, or of --compare. --duration is the time of each test on each side [default: 1 s a round]
+    #[arg(
+        help_heading = MODES, long, value_name = "FILE.json", groups = [MODE, IN_TURNS],
+        value_parser = values::json_file, conflicts_with_all = ["socket", "cluster"]
+    )]
+    pub(crate) evidence: Option<PathBuf>,
+
+    /// For --evidence: these cells only, separated by commas
+    #[arg(help_heading = MODES, long, value_name = "NAMES", requires = "evidence", value_parser = cells_from_list)]
+    pub(crate) cells: Option<Cells>,
+
+    /// For --evidence: leave the server's URL, addresses and GIDs in the files
+    #[arg(help_heading = MODES, long, requires = "evidence")]
+    pub(crate) with_addresses: bool,
+
+    /// The command line as it may be published.
+    #[arg(skip)]
+    pub(crate) typed: String,
 
     /// Write results and environment to a JSON file
     #[arg(help_heading = "Output", long, value_name = "FILE")]
@@ -438,6 +466,17 @@ Placeholders in COMMAND:
   __data__       a value of -d bytes, derived from the number before it in the command
 A number before a command repeats it: multi ';' 3 incr counter ';' exec
 
+Cells of --evidence: c30 is 30 connections, t64 64 tasks that share each (without it, one that drives it), then the bytes of a value:
+  c30-512B c1-3B c1-t1-64B c1-t16-64B c1-t64-64B c1-t256-64B c1-t1-8K c1-t16-8K c1-t64-8K c1-t256-8K
+  c64-t1-64B c64-t64-64B c64-t1-8K c64-t64-8K c1-100K
+  c1-64K c32-64K c1-1M c32-1M c1-32M c32-32M: one task of the client library on each, through the ring; with -direct at its end, by
+  direct transfers
+Each runs SET and GET; some run GET once more at half of what the slower side reaches, where both sides' cores can be compared. The
+server's processor time is that of INFO cpu. A cell that cannot run has its reason in the file, and the others run.
+The file has: all figures, versions, this machine's processor, kernel, RDMA devices with driver and firmware, and limits, as the doctor
+reports them; the server's version, system and some settings by INFO and CONFIG GET; the flags. It has no password and no user name,
+and a host name or an address only with --with-addresses.
+
 Examples:
   See it work on this machine, without an adapter or a server:
     valkey-rdma-benchmark --demo
@@ -449,6 +488,9 @@ Examples:
     valkey-rdma-benchmark -u 'valkeys://store:6380?ca=ca.crt' --compare valkey://store:6379 -t set,get
   The highest rate with a p99 below 1 ms:
     valkey-rdma-benchmark -h 192.168.1.1 --rdma -t set,get --sweep --target-p99 1
+  Figures of two machines with adapters to publish, in about 25 minutes; and the same in one minute, to try it:
+    valkey-rdma-benchmark -u rdma://192.168.1.1:6379 --evidence evidence.json
+    valkey-rdma-benchmark -u rdma://192.168.1.1:6379 --evidence trial.json --cells c30-512B,c1-t64-64B,c1-1M --rounds 5 --duration 1
   Values of 1 MiB by direct transfers, compared with the stream:
     valkey-rdma-benchmark -u rdma://192.168.1.1:6380 --direct --compare rdma://192.168.1.1:6380 --compare-with tasks=1 -t set,get -c 1 -d 1048576
   One connection shared by 50 tasks, 64 KiB values, a million random keys:

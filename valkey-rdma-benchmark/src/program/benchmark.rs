@@ -1,5 +1,6 @@
 //! A whole run, from flags to results.
 
+mod evidence;
 mod one_server;
 mod two_servers;
 
@@ -14,6 +15,7 @@ use crate::program::console::Console;
 use crate::program::demo::DemoError;
 use crate::program::output::Outputs;
 use crate::run::{Plan, Progress, Session};
+use evidence::evidence;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +74,10 @@ pub(crate) async fn benchmark(
     let background = Background::from_now();
     let other = args.other_target()?;
     let over_device = target.is_device() || other.as_ref().is_some_and(Target::is_device);
-    let outcome = measure(args, target, other, console, interrupt).await;
+    let outcome = match &args.evidence {
+        Some(path) => evidence(args, path, target, other, console, interrupt).await,
+        None => measure(args, target, other, console, interrupt).await,
+    };
     if over_device {
         complete(background, interrupt, |text| {
             let _ = writeln!(console.err, "{text}");

@@ -85,7 +85,7 @@ impl<'a> Outputs<'a> {
     }
 }
 
-fn reserve(flag: &str, path: &Path) -> Result<ReservedFile, Instead> {
+pub(super) fn reserve(flag: &str, path: &Path) -> Result<ReservedFile, Instead> {
     let reserved = ReservedFile::new(path);
     reserved
         .map_err(|error| Instead::Refuse(format!("{flag}: {} cannot be written: {error}", path.display())))

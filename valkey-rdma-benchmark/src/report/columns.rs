@@ -71,6 +71,8 @@ pub(super) enum Value {
     Latency(Duration),
     /// Microseconds for each request.
     Micros(f64),
+    /// A number of processors.
+    Cores(f64),
     PerRequest(f64),
 }
 
@@ -86,7 +88,7 @@ impl Value {
         match self {
             Value::None => "-".to_owned(),
             Value::BytesPerSecond(rate) => format!("{:.2}", rate / 1e6),
-            Value::Micros(value) => format!("{value:.2}"),
+            Value::Micros(value) | Value::Cores(value) => format!("{value:.2}"),
             other => other.csv(digits),
         }
     }
@@ -109,7 +111,7 @@ impl Value {
             Value::PerSecond(rate) => format!("{rate:.2}"),
             Value::BytesPerSecond(rate) => format!("{rate:.0}"),
             Value::Latency(latency) => format!("{:.digits$}", millis(*latency)),
-            Value::Micros(value) => format!("{value:.3}"),
+            Value::Micros(value) | Value::Cores(value) => format!("{value:.3}"),
             Value::PerRequest(value) => format!("{value:.4}"),
         }
     }
@@ -130,17 +132,23 @@ pub(super) struct Column {
     pub(super) json: Option<&'static str>,
     /// Whether the table of tests has it.
     of_tests: bool,
+    /// Whether the table of the two sides of a comparison has it, beside those of the table of tests.
+    of_sides: bool,
     /// The value.
     pub(super) of: fn(&Row<'_>) -> Value,
 }
 
 impl Column {
     const fn new(head: &'static str, of: fn(&Row<'_>) -> Value) -> Column {
-        Column { head, csv: None, json: None, of_tests: false, of }
+        Column { head, csv: None, json: None, of_tests: false, of_sides: false, of }
     }
 
     const fn of_tests(self) -> Column {
         Column { of_tests: true, ..self }
+    }
+
+    const fn of_sides(self) -> Column {
+        Column { of_sides: true, ..self }
     }
 
     const fn csv(self, place: usize, name: &'static str) -> Column {
@@ -154,7 +162,7 @@ impl Column {
 
 /// All figures but the transport's counters, in the order of tables.
 #[rustfmt::skip]
-pub(super) const COLUMNS: [Column; 28] = [
+pub(super) const COLUMNS: [Column; 31] = [
     Column::new("test", |row| Value::Text(row.title.clone())).csv(0, "test").json("test"),
     Column::new("intended/s", |row| match row.whole.map(|result| result.pace) {
         Some(Pace::Open { rate, .. }) => Value::PerSecond(rate),
@@ -181,6 +189,13 @@ pub(super) const COLUMNS: [Column; 28] = [
         .csv(21, "service_p99_ms"),
     Column::new("CPU us", |row| whole(row, |result| Value::Micros(result.cpu_per_request())))
         .of_tests().csv(23, "client_cpu_us_per_request"),
+    Column::new("cores", |row| whole(row, |result| Value::Cores(result.cores())))
+        .of_sides().csv(27, "client_cores").json("client_cores"),
+    Column::new("server CPU us", |row| whole(row, |result| {
+        result.server_cpu_per_request().map_or(Value::None, Value::Micros)
+    })).of_sides().csv(28, "server_cpu_us_per_request").json("server_cpu_us_per_request"),
+    Column::new("server cores", |row| whole(row, |result| result.server_cores().map_or(Value::None, Value::Cores)))
+        .of_sides().csv(29, "server_cores").json("server_cores"),
     Column::new("replies", |row| row.replies.map_or(Value::None, Value::Count))
         .of_tests().csv(9, "replies").json("replies"),
     Column::new("errors", |row| whole(row, |result| Value::Wrong(result.tally.faults.total())))
@@ -205,7 +220,19 @@ fn whole(row: &Row<'_>, of: fn(&TestResult) -> Value) -> Value {
 
 /// The columns of the table of tests after the test's name: heads and values. The percentiles stand before the longest latency.
 pub(super) fn of_tests(percentiles: Percentiles) -> (Vec<String>, impl Fn(&Row<'_>) -> Vec<Value>) {
-    let fixed: Vec<&Column> = COLUMNS.iter().filter(|column| column.of_tests).collect();
+    with_percentiles(|column| column.of_tests, percentiles)
+}
+
+/// The columns of the table of the two sides of a comparison, likewise.
+pub(super) fn of_sides(percentiles: Percentiles) -> (Vec<String>, impl Fn(&Row<'_>) -> Vec<Value>) {
+    with_percentiles(|column| column.of_tests || column.of_sides, percentiles)
+}
+
+fn with_percentiles(
+    is_shown: fn(&Column) -> bool,
+    percentiles: Percentiles,
+) -> (Vec<String>, impl Fn(&Row<'_>) -> Vec<Value>) {
+    let fixed: Vec<&Column> = COLUMNS.iter().filter(|column| is_shown(column)).collect();
     let before = fixed.iter().position(|column| column.head == "max ms").unwrap_or(fixed.len());
     let mut heads: Vec<String> = fixed.iter().map(|column| column.head.to_owned()).collect();
     heads.splice(before..before, percentiles.iter().map(|percentile| format!("p{percentile} ms")));

@@ -1,5 +1,6 @@
 //! A report for people: one HTML file, with pictures, that needs no network and no other file.
 
+mod evidence;
 mod tables;
 
 use std::fmt::Write;
@@ -10,6 +11,8 @@ use valkey_rdma_program::plot::{self, Escaped as Text, line_class};
 use super::numbers::{ms, short};
 use super::pictures::{Figure, Of, sections};
 use crate::measure::{Found, RunInfo, Sweep, TestResult};
+
+pub(crate) use evidence::evidence;
 
 /// The whole page.
 pub(crate) fn page(found: &Found) -> String {
@@ -34,12 +37,17 @@ pub(crate) fn page(found: &Found) -> String {
     let _ = write!(body, "<h2>What was verified</h2>\n{}", tables::verified(found));
     let _ = write!(body, "<h2>Settings</h2>\n{}", tables::settings(found));
     let _ = write!(body, "<h2>How to read this</h2>\n{READING}");
+    document(&title(found), &body)
+}
+
+/// A page that needs nothing else.
+fn document(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{title}</title>\n<style>\n{plot}{style}</style>\n</head>\n<body>\n{body}<div id=\"tip\" role=\"status\"></div>\n\
          <script>\n{script}</script>\n</body>\n</html>\n",
-        title = Text(title(found)),
+        title = Text(title),
         plot = plot::STYLE,
         style = include_str!("html/style.css"),
         script = include_str!("html/script.js"),

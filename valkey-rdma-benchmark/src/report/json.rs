@@ -8,7 +8,10 @@ use valkey_rdma_program::millis;
 
 use super::columns::{COLUMNS, Row, Value as Figure};
 use crate::drive::{Choice, Pace};
-use crate::measure::{Comparison, Found, Latencies, Ratio, RunInfo, Series, Shape, Side, Sweep, TestResult};
+use crate::measure::{
+    CellFound, Comparison, Environment, Evidence, Found, Latencies, Ratio, RunInfo, Series, Shape, Side,
+    Sweep, TestResult,
+};
 
 /// The quantiles that are written.
 const QUANTILES: [(&str, f64); 8] = [
@@ -43,16 +46,54 @@ pub(crate) fn write(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     writeln!(out)
 }
 
+/// Writes a run of `--evidence`.
+pub(crate) fn write_evidence(out: &mut dyn Write, evidence: &Evidence) -> io::Result<()> {
+    let about = &evidence.about;
+    let server: Map<String, Value> =
+        about.server.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    let all = json!({
+        "format": 1,
+        "kind": "evidence",
+        "interrupted": evidence.interrupted,
+        "command": about.command,
+        "rounds": about.rounds,
+        "seconds_per_round": about.turn.as_secs_f64(),
+        "client": environment(&about.client),
+        "server": server,
+        "machine": about.machine,
+        "cells_chosen": evidence.chosen,
+        "cells": evidence.cells.iter().map(cell).collect::<Vec<_>>(),
+    });
+    serde_json::to_writer_pretty(&mut *out, &all)?;
+    writeln!(out)
+}
+
+fn cell(cell: &CellFound) -> Value {
+    let published =
+        cell.published.map(|published| json!({ "figures": published.figures, "source": published.source }));
+    let failed = cell.failed.iter().map(|(test, reason)| json!({ "test": test, "reason": reason }));
+    json!({
+        "cell": cell.name,
+        "way": cell.way,
+        "published": published,
+        "servers": cell.sides.iter().map(run).collect::<Vec<_>>(),
+        "comparisons": cell.comparisons.iter().map(|compared| comparison(&cell.sides, compared)).collect::<Vec<_>>(),
+        "failed": failed.collect::<Vec<_>>(),
+    })
+}
+
+fn environment(environment: &Environment) -> Map<String, Value> {
+    environment.facts.iter().map(|(name, value)| ((*name).replace(' ', "_"), json!(value))).collect()
+}
+
 fn run(run: &RunInfo) -> Value {
-    let environment: Map<String, Value> =
-        run.environment.facts.iter().map(|(name, value)| ((*name).replace(' ', "_"), json!(value))).collect();
     json!({
         "server": run.target,
         "transport": run.transport,
         "link": run.link,
         "connect_ms": millis(run.connect_time),
         "shape": shape(&run.shape),
-        "environment": environment,
+        "environment": environment(&run.environment),
     })
 }
 
@@ -133,6 +174,7 @@ fn number(figure: Figure) -> Value {
         Figure::PerSecond(value)
         | Figure::BytesPerSecond(value)
         | Figure::Micros(value)
+        | Figure::Cores(value)
         | Figure::PerRequest(value) => {
             json!(value)
         }
@@ -173,6 +215,7 @@ fn comparison(compared: &[RunInfo], comparison: &Comparison) -> Value {
                     "p50_ms": round.p50 * 1e3,
                     "p99_ms": round.p99 * 1e3,
                     "client_cpu_us_per_request": round.cpu,
+                    "server_cpu_us_per_request": round.server_cpu,
                 })
             })
             .collect();
@@ -188,6 +231,7 @@ fn comparison(compared: &[RunInfo], comparison: &Comparison) -> Value {
             "p50": ratio(comparison.ratio(|round| round.p50)),
             "p99": ratio(comparison.ratio(|round| round.p99)),
             "client_cpu_per_request": ratio(comparison.ratio(|round| round.cpu)),
+            "server_cpu_per_request": ratio(comparison.ratio(|round| round.server_cpu)),
         },
     })
 }

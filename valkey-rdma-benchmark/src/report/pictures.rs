@@ -145,18 +145,11 @@ fn compared<'a>(found: &Found, comparison: &'a Comparison) -> Section<'a> {
 /// All ratios of all comparisons in two pictures.
 fn ratios(found: &Found) -> Section<'_> {
     let [one, other] = side_names(found);
-    let row = |comparison: &Comparison, ratio: Ratio| {
-        let known = ratio.low.is_finite() && ratio.high.is_finite();
-        let between = known.then_some((ratio.low, ratio.high));
-        let more = match between {
-            Some((low, high)) => format!("between {low:.2} and {high:.2} with 95 % confidence"),
-            None => "too few rounds for an interval".to_owned(),
-        };
-        let (name, text) = (comparison.title.clone(), format!("{:.2} x", ratio.mean));
-        Row { name, value: ratio.mean, between, text, more }
-    };
     let bars = |title: &str, of: fn(&Round) -> f64| {
-        let rows = found.comparisons.iter().map(|comparison| row(comparison, comparison.ratio(of)));
+        let rows = found
+            .comparisons
+            .iter()
+            .filter_map(|comparison| ratio_row(comparison.title.clone(), comparison.ratio(of)));
         Figure::Bars(Bars {
             title: title.to_owned(),
             note: format!("{one} to {other}, with 95 % intervals. The dashed line: both are equal."),
@@ -164,11 +157,27 @@ fn ratios(found: &Found) -> Section<'_> {
             ratios: true,
         })
     };
-    let figures = vec![
+    let mut figures = vec![
         bars("Requests per second, ratio", |round| round.rate),
         bars("p99 latency, ratio", |round| round.p99),
+        bars("CPU of the client per request, ratio", |round| round.cpu),
     ];
+    if found.comparisons.iter().all(Comparison::knows_server_cpu) {
+        figures.push(bars("CPU of the server per request, ratio", |round| round.server_cpu));
+    }
     Section { heading: format!("{one} to {other}"), of: Of::Ratios, figures }
+}
+
+/// A row of a picture of ratios, if there is one.
+pub(super) fn ratio_row(name: String, ratio: Ratio) -> Option<Row> {
+    let known = ratio.low.is_finite() && ratio.high.is_finite();
+    let between = known.then_some((ratio.low, ratio.high));
+    let more = match between {
+        Some((low, high)) => format!("between {low:.2} and {high:.2} with 95 % confidence"),
+        None => "too few rounds for an interval".to_owned(),
+    };
+    let text = format!("{:.2} x", ratio.mean);
+    ratio.mean.is_finite().then_some(Row { name, value: ratio.mean, between, text, more })
 }
 
 fn swept(sweep: &Sweep) -> Section<'_> {

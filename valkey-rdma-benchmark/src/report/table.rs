@@ -7,7 +7,7 @@ use valkey_rdma_program::{millis, plural};
 use super::columns::{Row, of_tests};
 use super::{Percentiles, Style};
 use crate::drive::Pace;
-use crate::measure::{Counter, RunInfo, Shape, TestResult};
+use crate::measure::{Counter, Environment, RunInfo, Shape, TestResult};
 
 /// Width of the column with the test's name.
 const NAME_WIDTH: usize = 16;
@@ -69,15 +69,18 @@ fn drawn(shape: &Shape) -> String {
 
 /// Writes where this is measured, in one line.
 pub(super) fn write_environment(out: &mut dyn Write, run: &RunInfo, style: Style) -> io::Result<()> {
-    let facts = run.environment.facts.iter().filter(|fact| fact.0 != "device" && fact.0 != "mtu");
-    let shown: Vec<String> = facts
-        .map(|(name, value)| match *name {
-            "tool" | "server" | "kernel" | "machine" | "cpu" => value.clone(),
-            "cpus" => format!("{value} CPUs"),
-            name => format!("{name} {value}"),
-        })
-        .collect();
-    writeln!(out, "{} {}", style.bold("measured   "), shown.join(", "))
+    writeln!(out, "{} {}", style.bold("measured   "), shown_facts(&run.environment).join(", "))
+}
+
+/// What is known of where something is measured, but for the link.
+pub(super) fn shown_facts(environment: &Environment) -> Vec<String> {
+    let facts = environment.facts.iter().filter(|fact| fact.0 != "device" && fact.0 != "mtu");
+    let shown = facts.map(|(name, value)| match *name {
+        "tool" | "server" | "kernel" | "machine" | "cpu" => value.clone(),
+        "cpus" => format!("{value} CPUs"),
+        name => format!("{name} {value}"),
+    });
+    shown.collect()
 }
 
 pub(super) fn write_test(

@@ -59,6 +59,7 @@ fn csv_starts_with_the_header_of_valkey_benchmark() {
         ",\"p99_9_latency_ms\",\"replies\",\"errors\",\"transport\",\"connections\",\"tasks_per_connection\",",
         "\"pipeline\",\"threads\",\"data_bytes\",\"keyspace\",\"connect_ms\",\"intended_rps\",",
         "\"service_p50_ms\",\"service_p99_ms\",\"payload_bytes_per_second\",\"client_cpu_us_per_request\",\"connections_lost\",\"tls\",\"way\",",
+        "\"client_cores\",\"server_cpu_us_per_request\",\"server_cores\",",
         "\"work_requests_per_request\",",
     );
     assert!(head.starts_with(theirs), "{head}");

@@ -1,6 +1,8 @@
 //! What is shown on standard error while a test runs: its progress in one line, or what was measured each second.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -110,6 +112,62 @@ impl Drop for Line {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// A bar over steps whose lengths are known beforehand, if standard error is a terminal.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    bar: ProgressBar,
+    task: JoinHandle<()>,
+    /// Where the present step ends, in milliseconds of all of them.
+    end: Arc<AtomicU64>,
+}
+
+impl Whole {
+    /// A bar over steps that take `time` together. Dropping it takes it off the terminal.
+    ///
+    /// Must be called within a tokio runtime.
+    pub(crate) fn start(time: Duration) -> Whole {
+        let len = time.as_millis() as u64;
+        let bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{bar:32} {percent:>3} %  {eta} left  {msg}") {
+            bar.set_style(style.progress_chars("█▌░"));
+        }
+        let end = Arc::new(AtomicU64::new(0));
+        let task = tokio::spawn({
+            let (bar, end) = (bar.clone(), Arc::clone(&end));
+            async move {
+                let mut tick = tokio::time::interval(REDRAW);
+                loop {
+                    tick.tick().await;
+                    // A step that takes longer than expected waits at its end.
+                    let next = bar.position() + REDRAW.as_millis() as u64;
+                    bar.set_position(next.min(end.load(Ordering::Relaxed)));
+                }
+            }
+        });
+        Whole { bar, task, end }
+    }
+
+    /// Begins the next step: `number` of `count`, which takes about `time`.
+    pub(crate) fn step(&self, title: &str, (number, count): (usize, usize), time: Duration) {
+        // The one before may have been faster.
+        let begin = self.end.fetch_add(time.as_millis() as u64, Ordering::Relaxed);
+        self.bar.set_position(begin);
+        self.bar.set_message(format!("{title} ({number} of {count})"));
+    }
+
+    /// Takes the bar away while `write` writes to the terminal.
+    pub(crate) fn beside<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.bar.suspend(write)
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.bar.finish_and_clear();
     }
 }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use valkey_rdma_client::{Client, Command, Value};
+use valkey_rdma_client::{Client, Command};
 
+use super::server_info::ServerInfo;
 use super::{Plan, Progress};
 use crate::drive::{Fleet, FleetError, Job, Limit, Pace, Target, dial_client};
 use crate::measure::{Environment, Fault, FaultKind, RunInfo, TestResult};
@@ -20,6 +21,8 @@ pub(crate) struct Session {
     interrupt: Interrupt,
     /// The script that ran last and how many of its requests, if every reply was right.
     last: Option<(Arc<Script>, u64)>,
+    /// Asks the server for its CPU time before and after each test.
+    asks: Option<Client>,
 }
 
 impl Session {
@@ -33,7 +36,22 @@ impl Session {
         let Some(fleet) = Fleet::open(target, &plan.shape, interrupt, say).await? else { return Ok(None) };
         let mut plan = plan;
         plan.shape.threads = fleet.threads();
-        Ok(Some(Session { fleet, plan, interrupt: interrupt.clone(), last: None }))
+        Ok(Some(Session { fleet, plan, interrupt: interrupt.clone(), last: None, asks: None }))
+    }
+
+    /// Asks the server for its CPU time before and after each test, over this connection.
+    pub(crate) fn ask_over(&mut self, client: Client) {
+        self.asks = Some(client);
+    }
+
+    /// As [`ask_over`](Self::ask_over) a connection of its own. Nothing is asked if there is none.
+    pub(crate) async fn ask(&mut self) {
+        self.asks = dial_client(self.fleet.target()).await.ok();
+    }
+
+    /// Sends the requests of all further tests at this pace.
+    pub(crate) fn set_pace(&mut self, pace: Pace) {
+        self.plan.pace = pace;
     }
 
     /// The plan of the tests.
@@ -68,7 +86,10 @@ impl Session {
         if let Some(library) = &self.plan.shape.library {
             text.push_str(&format!(", through {}", library.name()));
         }
-        let server = server_version(target).await;
+        let server = match &self.asks {
+            Some(client) => ServerInfo::ask(client, "server").await.and_then(|info| info.version()),
+            None => server_version(target).await,
+        };
         RunInfo {
             target: target.to_string(),
             transport: target.transport(),
@@ -158,9 +179,17 @@ impl Session {
         progress: Progress,
     ) -> TestResult {
         let job = Job { numbers, ..self.plan.job(script, limit, pace) };
-        let result = self.watched(job, &script.title, progress).await;
+        let before = self.server_cpu().await;
+        let mut result = self.watched(job, &script.title, progress).await;
+        let used = before.zip(self.server_cpu().await);
+        result.server_cpu = used.map(|(before, after)| after.saturating_sub(before));
         self.remember(script, &result);
         result
+    }
+
+    /// The CPU time that the server has used, if it is asked and says so.
+    async fn server_cpu(&self) -> Option<Duration> {
+        ServerInfo::ask(self.asks.as_ref()?, "cpu").await?.cpu()
     }
 
     async fn watched(&self, job: Job, title: &str, progress: Progress) -> TestResult {
@@ -190,26 +219,10 @@ impl Session {
     }
 }
 
-/// How long a server may take to say what it is.
-const INTRODUCTION: Duration = Duration::from_secs(2);
-
 /// Name and version of the server, if it says so.
 async fn server_version(target: &Target) -> Option<String> {
-    let ask = async {
-        let client: Client = dial_client(target).await.ok()?;
-        let info = client.command(["INFO", "server"]).await.ok().and_then(Value::into_bytes)?;
-        let info = String::from_utf8_lossy(&info).into_owned();
-        let field = |name: &str| {
-            info.lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-                .map(|v| v.trim().to_owned())
-        };
-        match field("valkey_version") {
-            Some(version) => Some(format!("valkey {version}")),
-            None => field("redis_version").map(|version| format!("redis {version}")),
-        }
-    };
-    tokio::time::timeout(INTRODUCTION, ask).await.ok().flatten()
+    let dialed = tokio::time::timeout(ServerInfo::PATIENCE, dial_client(target)).await.ok()?.ok()?;
+    ServerInfo::ask(&dialed, "server").await?.version()
 }
 
 /// The result of a test that was not run, because its keys could not be written or are not there.

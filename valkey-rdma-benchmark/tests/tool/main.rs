@@ -4,6 +4,7 @@
 
 mod direct;
 mod encrypted;
+mod evidence;
 mod failures;
 mod keys_and_login;
 mod mock;

@@ -19,7 +19,7 @@ fn figures(page: &str) -> Vec<(usize, serde_json::Value)> {
 }
 
 /// A page that loads nothing, and whose elements are closed.
-fn assert_self_contained(page: &str) {
+pub(crate) fn assert_self_contained(page: &str) {
     assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
     for outside in ["http:", "https:", "src=", "href=", "@import", "url("] {
         assert!(!page.contains(outside), "{outside} is in the page");
@@ -77,7 +77,10 @@ fn a_page_of_a_comparison_has_both_servers_and_ratios() {
     let page = folder.read("compare.html");
     assert_self_contained(&page);
     assert!(page.contains(&format!("{} beside ", one.addr)), "{page}");
-    assert_eq!(page.matches("class=\"dot\"").count(), 2, "rate and p99 of one test: {page}");
+    // A busy machine may answer INFO too late: then the CPU time of the server is not known.
+    let dots = page.matches("class=\"dot\"").count();
+    assert!([3, 4].contains(&dots), "rate, p99 and CPU of both sides of one test: {dots} in {page}");
+    assert!(page.contains("CPU of the client per request, ratio"), "{page}");
     assert!(figures(&page)[..3].iter().all(|(lines, _)| *lines == 2), "{page}");
 }
 

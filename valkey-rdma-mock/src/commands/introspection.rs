@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 
 use bytes::Bytes;
+use nix::sys::resource::{UsageWho, getrusage};
 
 use super::{COMMANDS, Context, Entry, Failure, Kind, Outcome, count};
 use crate::args::lowercase;
@@ -104,12 +105,13 @@ fn wants(asked: &[Bytes], section: &str) -> bool {
 
 type Section = fn(&Context<'_>, &mut String) -> fmt::Result;
 
-const SECTIONS: [(&str, Section); 7] = [
+const SECTIONS: [(&str, Section); 8] = [
     ("Server", server),
     ("Clients", clients),
     ("Persistence", persistence),
     ("Stats", stats),
     ("Replication", replication),
+    ("CPU", cpu),
     ("Cluster", cluster),
     ("Keyspace", keyspace),
 ];
@@ -130,6 +132,15 @@ fn server(context: &Context<'_>, text: &mut String) -> fmt::Result {
         write!(text, "{line}\r\n")?;
     }
     write!(text, "availability_zone:{}\r\n", member.zone())
+}
+
+/// That of the whole process, which can be a test's.
+fn cpu(_context: &Context<'_>, text: &mut String) -> fmt::Result {
+    let Ok(used) = getrusage(UsageWho::RUSAGE_SELF) else { return Ok(()) };
+    for (name, time) in [("sys", used.system_time()), ("user", used.user_time())] {
+        write!(text, "used_cpu_{name}:{}.{:06}\r\n", time.tv_sec(), time.tv_usec())?;
+    }
+    Ok(())
 }
 
 fn clients(context: &Context<'_>, text: &mut String) -> fmt::Result {

@@ -7,24 +7,32 @@ use valkey_rdma_program::shown;
 use super::{Args, Instead, Transport};
 use crate::workload::{DefaultTest, SHARED_FROM};
 
-/// The headings of the flags that open connections, all of which `-I` uses.
+/// The headings of the flags that open connections, all of which `-I` and `--evidence` use.
 const OF_CONNECTIONS: [&str; 3] = ["Server", "RDMA", super::tls::HEADING];
 /// What else `-I` uses. Any other flag is refused, so that a new one does not pass without effect.
 const OF_IDLE: [&str; 6] =
     ["idle", "clients", "tasks_per_connection", "threads", "runtime_threads", "enable_tracking"];
 
+/// What else `--evidence` uses, likewise.
+const OF_EVIDENCE: [&str; 7] =
+    ["evidence", "cells", "with_addresses", "compare", "rounds", "duration", "reply_timeout"];
+
 /// Refuses what makes no sense together.
 pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
     let given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
     let command = Args::command();
-    if args.idle {
-        let of_idle = |arg: &clap::Arg| {
+    let modes = [
+        (args.idle, &OF_IDLE[..], "-I sends no requests"),
+        (args.evidence.is_some(), &OF_EVIDENCE, "--evidence measures its own cells"),
+    ];
+    if let Some((_, ids, reason)) = modes.into_iter().find(|(is_given, ..)| *is_given) {
+        let is_of_mode = |arg: &clap::Arg| {
             arg.get_help_heading().is_some_and(|heading| OF_CONNECTIONS.contains(&heading))
-                || OF_IDLE.contains(&arg.get_id().as_str())
+                || ids.contains(&arg.get_id().as_str())
         };
-        let unused = command.get_arguments().find(|arg| given(arg.get_id().as_str()) && !of_idle(arg));
+        let unused = command.get_arguments().find(|arg| given(arg.get_id().as_str()) && !is_of_mode(arg));
         if let Some(arg) = unused {
-            return refuse(format!("-I sends no requests: leave out {}", flag(arg)));
+            return refuse(format!("{reason}: leave out {}", flag(arg)));
         }
     }
     let Some(matrix) = &args.matrix else { return check_run(args) };
@@ -97,7 +105,7 @@ fn refuse(reason: impl Into<String>) -> Result<(), Instead> {
 }
 
 /// The flag of an argument, as typed.
-fn flag(arg: &clap::Arg) -> String {
+pub(super) fn flag(arg: &clap::Arg) -> String {
     match (arg.get_short(), arg.get_long()) {
         (Some(short), _) => format!("-{short}"),
         (None, Some(long)) => format!("--{long}"),

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory, FromArgMatches};
 use valkey_rdma_program::refusal;
 
-use super::{Args, Instead, Password, Transport, check, refused};
+use super::{Args, Instead, Password, Transport, check, refused, typed};
 use crate::drive::{Choice, Libraries};
 use crate::program::other_side::OtherSide;
 
@@ -59,6 +59,7 @@ impl Args {
             args.password = Password::from_environment();
         }
         check::check(&args, &matches)?;
+        args.typed = typed::line(&Args::command(), &matches);
         Ok(args)
     }
 }

@@ -1,6 +1,7 @@
 //! Values of flags, and how they are read.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -50,6 +51,14 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate == 0.0 || (1e-3..=1e9).contains(&rate) => Ok(rate),
         _ => Err("expected 0, or a number from 0.001 to 1000000000".to_owned()),
+    }
+}
+
+pub(super) fn json_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
+        true => Ok(path),
+        false => Err("expected a file that ends in .json".to_owned()),
     }
 }
 

@@ -29,9 +29,11 @@ impl Bench<'_, '_> {
         let mut plan = self.plan.clone();
         plan.limit = turn;
         let target = self.target.clone();
-        let Some(one) = self.session(target, plan.clone()).await? else { return Ok(()) };
+        let Some(mut one) = self.session(target, plan.clone()).await? else { return Ok(()) };
         let other_plan = self.args.compare_with.as_ref().map_or_else(|| plan.clone(), |side| side.of(&plan));
-        let Some(two) = self.session(other.clone(), other_plan).await? else { return Ok(()) };
+        let Some(mut two) = self.session(other.clone(), other_plan).await? else { return Ok(()) };
+        one.ask().await;
+        two.ask().await;
         let runs = vec![one.info().await, two.info().await];
         report::write_compare_head(self.console.out, &runs, self.console.style)?;
         self.console.out.flush()?;

@@ -34,7 +34,7 @@ fn a_socket_excludes_host_and_port() {
 }
 
 /// Each flag, with a value.
-const FLAGS: [&str; 70] = [
+const FLAGS: [&str; 73] = [
     "-h server",
     "-p 7000",
     "-s /tmp/socket",
@@ -98,6 +98,9 @@ const FLAGS: [&str; 70] = [
     "--compare valkey://other",
     "--rounds 3 --compare valkey://other",
     "--compare-with tasks=2 --compare valkey://other",
+    "--evidence a.json",
+    "--cells c1-3B --evidence a.json",
+    "--with-addresses --evidence a.json",
     "--matrix c=1",
     "--json a",
     "--hdr a",
@@ -151,12 +154,30 @@ fn every_flag_without_effect_in_a_mode_is_refused() {
         "--compare-with tasks=2 --compare valkey://other",
     ];
     let of_compare = ["--cluster", "--sweep", "--target-p99 3 --sweep"];
+    let evidence =
+        ["--evidence a.json", "--cells c1-3B --evidence a.json", "--with-addresses --evidence a.json"];
+    let of_evidence = [
+        "-a secret",
+        "--user app -a secret",
+        "--dbnum 1",
+        "-3",
+        "--duration 1",
+        "--reply-timeout 3",
+        "--compare valkey://other",
+        "--rounds 3 --compare valkey://other",
+    ];
+    let of_evidence = [&OF_A_SERVER[..5], &OF_RDMA, &OF_TLS, &of_evidence, &evidence].concat();
     let all_but = |refused: &[&[&str]]| -> Vec<&'static str> {
         FLAGS.into_iter().filter(|flag| !refused.concat().contains(flag)).collect()
     };
-    let of_sweep = all_but(&[&of_tests, &scheduled, &of_sweep]);
+    let of_sweep = all_but(&[&of_tests, &scheduled, &of_sweep, &evidence]);
     let of_compare = all_but(&[&of_tests, &scheduled, &of_compare]);
-    for (mode, accepted) in [("-I", of_idle), ("--sweep", of_sweep), ("--compare valkey://a", of_compare)] {
+    for (mode, accepted) in [
+        ("-I", of_idle),
+        ("--sweep", of_sweep),
+        ("--compare valkey://a", of_compare),
+        ("--evidence b.json", of_evidence),
+    ] {
         for flag in FLAGS {
             // A flag that is its own mode, or has it.
             let name = mode.split(' ').next().unwrap_or(mode);
@@ -291,6 +312,15 @@ fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
         ("--sweep -n 5", "cannot be used with '-n <REQUESTS>'"),
         ("--target-p99 1", "--sweep"),
         ("--rounds 5", "--compare"),
+        ("--cells c1-3B", "--evidence"),
+        ("--evidence a", "ends in .json"),
+        ("--evidence a.json --cells c9", "unknown cell \"c9\""),
+        ("--evidence a.json -c 3", "measures its own cells: leave out -c"),
+        ("--evidence a.json -d 3", "measures its own cells: leave out -d"),
+        ("--evidence a.json --json b", "leave out --json"),
+        ("--evidence a.json --sweep", "cannot be used with '--sweep'"),
+        ("--evidence a.json -s /tmp/s", "cannot be used with"),
+        ("--evidence a.json --compare valkey://a --compare-with tasks=1", "leave out --compare-with"),
         ("--compare valkey://a --sweep", "cannot be used with '--sweep'"),
         ("--compare valkey://a --rps 5", "cannot be used with '--rps <COMMANDS>'"),
         ("--matrix c=1 -l", "cannot be used with '-l'"),

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use crate::drive::{Pace, Verify};
-use crate::measure::{Comparison, Found, RunInfo, TestResult};
+use crate::measure::{Comparison, Evidence, Found, RunInfo, TestResult};
 
 use super::Text;
 use super::{judged, runs};
 use crate::report::Percentiles;
-use crate::report::columns::{self, Row};
+use crate::report::columns::{self, Row, Value};
 use crate::report::numbers::ms;
 use crate::report::pictures::differences;
 
@@ -27,8 +27,11 @@ fn cell(text: impl std::fmt::Display) -> String {
 }
 
 /// A table of results: one row for each, under its name.
-fn of_results<'a>(first: &str, rows: impl Iterator<Item = (String, &'a RunInfo, &'a TestResult)>) -> String {
-    let (heads, values) = columns::of_tests(Percentiles::USUAL);
+fn of_results<'a>(
+    first: &str,
+    (heads, values): (Vec<String>, impl Fn(&Row<'_>) -> Vec<Value>),
+    rows: impl Iterator<Item = (String, &'a RunInfo, &'a TestResult)>,
+) -> String {
     let heads: Vec<&str> = std::iter::once(first).chain(heads.iter().map(String::as_str)).collect();
     let row = |(name, run, result): (String, &RunInfo, &TestResult)| {
         let figures = values(&Row::of(run, result)).into_iter().map(|value| match value.is_bad() {
@@ -46,13 +49,29 @@ pub(super) fn results(found: &Found) -> String {
     let named = found.tests.iter().zip(&shapes).map(|((run, result), shape)| {
         (format!("{} {shape}", result.title).trim_end().to_owned(), run, result)
     });
-    of_results("test", named)
+    of_results("test", columns::of_tests(Percentiles::USUAL), named)
 }
 
 /// Both servers of a comparison, which have these names.
 pub(super) fn sides(found: &Found, comparison: &Comparison, names: &[String; 2]) -> String {
     let sides = comparison.sides.iter().zip(names).zip(&found.compared);
-    of_results("server", sides.map(|((side, name), run)| (name.clone(), run, &side.total)))
+    let rows = sides.map(|((side, name), run)| (name.clone(), run, &side.total));
+    of_results("server", columns::of_sides(Percentiles::USUAL), rows)
+}
+
+/// Both sides of each test of each cell.
+pub(super) fn cells(evidence: &Evidence) -> String {
+    let rows = evidence.comparisons().flat_map(|(cell, comparison)| {
+        let sides = comparison.sides.iter().zip(cell.names()).zip(&cell.sides);
+        let label = cell.label(&comparison.title);
+        sides.map(move |((side, name), run)| (format!("{label}, {name}"), run, &side.total))
+    });
+    of_results("cell", columns::of_sides(Percentiles::USUAL), rows)
+}
+
+/// A table of two columns.
+pub(super) fn pairs(heads: [&str; 2], rows: &[[String; 2]]) -> String {
+    table(&heads, &rows.iter().map(|row| row.each_ref().map(cell).to_vec()).collect::<Vec<_>>())
 }
 
 /// What was checked, and what was found wrong.
@@ -92,7 +111,8 @@ pub(super) fn verified(found: &Found) -> String {
     facts(&rows)
 }
 
-fn facts(rows: &[(&str, String)]) -> String {
+/// Names and values.
+pub(super) fn facts(rows: &[(&str, String)]) -> String {
     let row =
         |(name, value): &(&str, String)| format!("<tr><th>{}</th><td>{}</td></tr>", Text(name), Text(value));
     format!(
