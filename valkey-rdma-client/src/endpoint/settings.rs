@@ -346,7 +346,7 @@ impl Endpoint {
     }
 
     /// Sets the longest send buffer in bytes. Default: the transport's, 1 MiB and 64 KiB: a connection pins 64 KiB until it has more to send
-    /// at once, and then the rest. Smaller blocks writers of large values earlier; larger pins more memory. Range
+    /// at once, and then the rest until it is [quiet](TransportConfig::send_buffer). Smaller blocks writers of large values earlier; larger pins more memory. Range
     /// [`SEND_BUFFERS`](Self::SEND_BUFFERS), 65536 to 16777216. Connecting with a value outside, or over TCP with any value, is an error.
     #[must_use]
     pub fn with_send_buffer(mut self, bytes: u32) -> Self {
