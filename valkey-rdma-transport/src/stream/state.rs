@@ -104,7 +104,7 @@ impl ConnectionState {
         config: &Config,
         permit: Option<ConnectionPermit>,
     ) -> Result<Self, TransportError> {
-        let device_info = device.device();
+        let (device_info, cq_members) = (device.device(), device.limits().cq_members);
         let (local_addr, peer_addr) = (device.local_addr(), device.peer_addr());
         let mut windows = Vec::new();
         let (device, resources) = DeviceIo::open(device, config, permit, &mut windows)?;
@@ -129,6 +129,7 @@ impl ConnectionState {
             peer_window: 0,
             send_buffer: core.send_buffer(),
             read_depth: 0,
+            cq_members,
             polling,
             adaptive_off,
         };
