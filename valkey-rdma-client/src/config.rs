@@ -235,7 +235,7 @@ impl Config {
     /// Length in bytes of the windows and of the send buffer of connections for blocking commands, WATCH, commands that overtake others,
     /// direct transfers, and subscribers, over RDMA and the emulated device. Default 64 KiB, which pins 225 KiB for each connection; range 64 KiB to
     /// 16 MiB, values outside are clamped. Buffers that the [endpoint](crate::Endpoint) or [`transport`](Self::transport) make
-    /// shorter stay so.
+    /// shorter stay so. `side_buffers=` in the URL replaces it.
     ///
     /// Longer values pass in pieces. Longer buffers save round trips where such connections carry large values, and pin more memory,
     /// here and on the server. Shared connections, [`Dedicated`](crate::Dedicated) ones and streamed values have the buffers of the

@@ -64,6 +64,8 @@ pub struct Connection {
     unannounced: u32,
     /// Whether the next immediate announces the last bytes of a lent slice.
     lending_ends: bool,
+    /// Whether the application has requested an acknowledgement.
+    fence_wanted: bool,
     events: VecDeque<Event>,
     /// The keepalive in flight: its send number, and the periods since it was sent.
     keepalive: Option<(u64, u32)>,
@@ -126,6 +128,7 @@ impl Connection {
             max_piece: config.max_piece.min(resources.max_message).max(1),
             unannounced: 0,
             lending_ends: false,
+            fence_wanted: false,
             events: VecDeque::new(),
             keepalive: None,
             agreed,
@@ -221,16 +224,24 @@ impl Connection {
         if self.is_closing() { 0 } else { self.send_buffer.room() }
     }
 
-    /// Replaces the send buffer by a longer one. Bytes that wait in the former one leave from there, so its region must stay
-    /// registered. No effect before the features are [agreed](Self::agreed), and none on a connection that is closing.
+    /// Replaces the send buffer by another one. Bytes that wait in the former one leave from there, so its region must stay
+    /// registered until [`delivery_report`](Self::delivery_report) counts them as delivered. No effect before the features are
+    /// [agreed](Self::agreed), and none on a connection that is closing.
     ///
     /// # Panics
     /// If the new one is shorter than the bytes that are outstanding.
-    pub fn grow_send_buffer(&mut self, region: RegionId, len: u32) {
+    pub fn replace_send_buffer(&mut self, region: RegionId, len: u32) {
         if !self.is_closing() && self.agreed.is_some() {
-            self.send_buffer.grow(region, len);
+            self.send_buffer.replace(region, len);
             self.queue.set_send_buffer_len(len);
         }
+    }
+
+    /// Asks the device to acknowledge everything that was sent so far, for [`delivery_report`](Self::delivery_report). Otherwise the last
+    /// bytes before a pause may stay unknown until more is sent. Costs a write of 0 bytes, which the peer does not see; nothing if an
+    /// acknowledgement is due anyway. No effect on a connection that is closing.
+    pub fn request_acknowledgement(&mut self) {
+        self.fence_wanted |= !self.is_closing() && self.queue.has_unsignalled_tail();
     }
 
     /// Sends the first `len` bytes of [`reserve`](Self::reserve), which the application has filled. No effect if the
@@ -293,6 +304,7 @@ impl Connection {
             && self.send_buffer.waiting() == 0
             && self.transfers.is_posted()
             && !self.credits.wants_probe()
+            && !self.fence_wanted
     }
 
     fn next_work(&mut self, clock: &dyn Fn() -> Instant) -> Option<Work> {
@@ -313,6 +325,7 @@ impl Connection {
         self.poll_message()
             .or_else(|| self.poll_data(clock))
             .or_else(|| self.poll_transfer())
+            .or_else(|| self.poll_requested_fence())
             .or_else(|| self.poll_closing(clock))
     }
 

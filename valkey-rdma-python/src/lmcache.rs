@@ -39,7 +39,8 @@ type Completion = (u64, bool, String, Option<Vec<bool>>);
 /// Parameters: ``url``; ``connections``, over which batches are spread; ``ttl`` in seconds; ``key_prefix``; ``timeout`` in seconds for
 /// a batch; ``max_pending``, the batches that may be in flight: one more raises BlockingIOError; ``cluster``: with True, ``url`` is a
 /// node of a cluster, or a list of them, and ``connections`` counts those to each node; ``offline_timeout``, the seconds for which batches
-/// wait for a server that is away, or that reads its data after a restart, before they fail: less than LMCache waits for a lookup, which then costs a recomputation.
+/// wait for a server that is away, or that reads its data after a restart, before they fail: less than LMCache waits for a lookup, which then costs a recomputation;
+/// ``credentials``, as of ``Client``: what supplies user and password for each connection.
 #[pyclass(frozen, module = "valkey_rdma", subclass, weakref)]
 #[derive(Default)]
 pub(crate) struct LMCacheClient {
@@ -128,13 +129,13 @@ impl LMCacheClient {
     #[new]
     #[pyo3(
         signature = (*_arguments, **_keywords),
-        text_signature = "(url, *, connections=8, ttl=None, key_prefix='', timeout=30.0, max_pending=1024, cluster=False, offline_timeout=1.0)"
+        text_signature = "(url, *, connections=8, ttl=None, key_prefix='', timeout=30.0, max_pending=1024, cluster=False, offline_timeout=1.0, credentials=None)"
     )]
     fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
         Self::default()
     }
 
-    #[pyo3(signature = (url: "Urls", *, connections: "int" = 8, ttl: "float | None" = None, key_prefix: "str" = "", timeout: "float | None" = Some(30.0), max_pending: "int" = 1024, cluster: "bool" = false, offline_timeout: "float | None" = Some(1.0)) -> "None")]
+    #[pyo3(signature = (url: "Urls", *, connections: "int" = 8, ttl: "float | None" = None, key_prefix: "str" = "", timeout: "float | None" = Some(30.0), max_pending: "int" = 1024, cluster: "bool" = false, offline_timeout: "float | None" = Some(1.0), credentials: "Provider | None" = None) -> "None")]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn __init__(
         &self,
@@ -147,6 +148,7 @@ impl LMCacheClient {
         max_pending: i64,
         cluster: bool,
         offline_timeout: Option<f64>,
+        credentials: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         options::in_range("connections", connections, 1, MAX_LANES)?;
         let max_pending = options::in_range("max_pending", max_pending, 1, u32::MAX)? as usize;
@@ -160,7 +162,7 @@ impl LMCacheClient {
             reconnect: Some(Backoff::default().max(LONGEST_BACKOFF)),
             retries: 3,
             name: None,
-            credentials: None,
+            credentials,
         };
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::limit(timeout)?);
         let target = match cluster {

@@ -2,13 +2,14 @@
 
 import gc
 import importlib
+import select
 import threading
 
 import pytest
 from conftest import Mock
 
 import valkey_rdma
-from valkey_rdma import AsyncClient, Client, ClusterClient
+from valkey_rdma import AsyncClient, Client, ClusterClient, LMCacheClient
 
 
 @pytest.fixture
@@ -105,6 +106,26 @@ def test_a_provider_for_a_cluster(cluster_urls):
         for number in range(50):
             client.command("SET", f"password:{number}", number)
     assert provider.calls >= 3
+
+
+def test_a_provider_for_lmcache(guarded):
+    mock, admin = guarded
+    provider = Provider("one")
+    connector = LMCacheClient(mock.emulated, offline_timeout=30, credentials=provider)
+    try:
+        for password in ("two", "one"):
+            calls, provider.supplied = provider.calls, (password,)
+            admin.command("CONFIG", "SET", "requirepass", password)
+            end_connections(admin)
+            connector.submit_batch_exists([f"{number}" for number in range(4)])
+            assert select.select([connector.event_fd()], [], [], 30)[0]
+            ((_, ok, error, found),) = connector.drain_completions()
+            assert (ok, error, found) == (True, "", [False] * 4)
+            assert provider.calls > calls
+    finally:
+        connector.close()
+    with pytest.raises(TypeError, match="credentials must be a function"):
+        LMCacheClient(mock.emulated, credentials=7)
 
 
 def test_what_a_provider_does_wrong_is_the_error(guarded):

@@ -119,8 +119,9 @@ impl Config {
     /// Bytes of pinned memory for data on its way out, at most. Default 1 MiB and 64 KiB, range 4 KiB to 1 GiB; values outside are
     /// brought to the nearest end. URLs take [less](Self::URL_SEND_BUFFERS). Independent of the peer's window.
     ///
-    /// A connection pins 64 KiB of it at first. When it has more than that to send at once, it pins the rest for as long as it
-    /// lives, and sends from there: as much as a window of the default size takes. Sizes up to 128 KiB are pinned at once.
+    /// A connection pins 64 KiB of it at first. When it has more than that to send at once, it pins the rest, and sends from there: as
+    /// much as a window of the default size takes. It gives the rest back when it has written nothing for 10 to 30 s. Sizes up to 128 KiB
+    /// are pinned at once, and stay.
     /// Smaller blocks writers earlier. As many bytes of [pools](crate::BufferPool) may be in flight: they count as if they
     /// were in it.
     #[must_use]

@@ -1,15 +1,8 @@
-//! Devices and the async byte stream of Valkey over RDMA.
+//! Async byte streams over RDMA, for tokio: [`Stream`] and [`Listener`] are used like `TcpStream` and `TcpListener`, and the bytes go
+//! from one machine's memory to the other's without the kernels. Any protocol runs on them: HTTP, your own, or Valkey's, whose RDMA
+//! transport this is.
 //!
-//! [`Stream`] is to an RDMA connection what `TcpStream` is to TCP; [`Listener`] accepts them. Below lies a
-//! device contract with two implementations: kernel verbs, and an emulated device in software that
-//! runs anywhere (cargo feature `emulated`). Nothing above the device can tell which one it has, except by [asking](Stream::info). How a connection
-//! waits for its device is a [choice](Polling) per connection.
-//!
-//! Two sides of this project can move large values without the stream: a client [exposes](Stream::expose) [`DirectMemory`], and its
-//! server writes and reads it with [`Direct`].
-//!
-//! Kernel verbs and [`bridge`] need Linux. Without default features, the crate also compiles for macOS: byte streams over TCP,
-//! and the emulated device. No test of ours has run there.
+//! This example needs no adapter. With [`DeviceKind::Verbs`] and addresses of RDMA interfaces, it uses one.
 //!
 //! ```
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,6 +31,46 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! The crate's `examples/` have this echo, HTTP by hyper, and RDMA itself step by step.
+//!
+//! # What is Valkey's in it
+//! The wire, so both ends have to speak it: this crate, or a Valkey server or client with RDMA. Each side opens windows of its memory,
+//! and announces them in control messages of 32 bytes. The other side fills them by RDMA WRITE with immediate. The accepting side
+//! sends a [keepalive](Config::keepalive) every 3 s. The crate has no parser and no commands.
+//!
+//! # Guarantees
+//! - Every byte arrives once and in order, or reads and writes return an error; [`Stream::close_error`] has the cause.
+//! - A write waits while the [send buffer](Config::send_buffer) is full, and the peer cannot send more than its
+//!   [window](Config::rx_size). A slow reader stops its peer.
+//! - [`Stream`] says what is cancel safe, what `shutdown` and drop do, and why there is no half-close.
+//! - A peer that misbehaves ends its own connection with an error. It reaches the windows of that connection only.
+//!
+//! # Memory
+//! RDMA memory is pinned, and `ulimit -l` (memlock) limits it. A connection pins 2.1 MiB by default, 3.1 MiB while large writes pass, and
+//! 225 KiB with [`Config::buffers_at_most`]`(65_536)`. [`Config::pinned_bytes`] computes it, [`Stats::pinned_bytes`] has the present
+//! number, and [`Config::max_pinned_bytes`] limits a listener.
+//!
+//! # Limits
+//! Kernel verbs and [`bridge`] need Linux, and devices with reliable connections (RC) and WRITE with immediate: not Amazon EFA, and not
+//! iWARP. Without default features, the crate also compiles for macOS: byte streams over TCP, and the emulated device. No test of ours
+//! has run there.
+//!
+//! # Below and beside the stream
+//! Below lies a device contract with two implementations: kernel verbs, and the [emulated](DeviceKind::Emulated) device in software that
+//! runs anywhere. Nothing above the device can tell which one it has, except by [asking](Stream::info). How a connection waits for its
+//! device is a [choice](Polling) per connection. [`raw`] has queue pairs and registered memory, [`blocking`] the stream without async.
+//!
+//! Two sides of this project can move large values without the stream: a client [exposes](Stream::expose) [`DirectMemory`], and its
+//! server writes and reads it with [`Direct`].
+//!
+//! # Cargo features
+//! | feature | what it adds |
+//! |---|---|
+//! | `verbs` (default) | RDMA adapters and soft-RoCE through the kernel's verbs. Needs nothing to build: libibverbs and librdmacm are loaded at the first use |
+//! | `rdma-sys` | the same libraries, linked at build time |
+//! | `emulated` | the emulated device, for tests and trials: in a process, or between processes, with seeded delays and faults. Its speed says nothing about RDMA's |
+//! | `tls` | [TLS](tls) 1.2 and 1.3 over any of the streams: rustls with ring, which needs a C compiler to build |
 #![deny(unsafe_code)]
 #![cfg_attr(
     not(any(feature = "verbs", feature = "emulated")),

@@ -94,6 +94,9 @@ pub struct Info {
     /// How many READs a server can have in flight, to read values of its client ([direct transfers](crate::Direct)); 0 if the two sides have
     /// agreed on none, and before they have.
     pub read_depth: u8,
+    /// How many connections like this one have room in its completion queue. 1: it has one to itself, because none is
+    /// [shared](crate::SharedCq), or the device has none for two connections.
+    pub cq_members: u32,
     /// How it waits for its device: what was asked for, unless that is off.
     pub polling: Polling,
     /// Why [`Polling::Adaptive`] is off, if it was asked for: a sentence without a full stop.

@@ -9,6 +9,7 @@ mod direct;
 mod direct_io;
 mod drive;
 mod poll_policy;
+mod send_buffer;
 mod state;
 mod transfer;
 

@@ -1,5 +1,5 @@
-//! The send buffer: 64 KiB at first, and its whole size once a connection has more to send at once. With exact counts of
-//! pinned bytes.
+//! The send buffer: 64 KiB at first, and its whole size from when a connection has more to send at once until it is quiet. With exact
+//! counts of pinned bytes.
 
 #![cfg(feature = "emulated")]
 
@@ -24,6 +24,11 @@ async fn exchange(from: &mut Stream, to: &mut Stream, len: usize) {
     assert!(received == sent);
 }
 
+/// Pinned bytes, and the length of the send buffer.
+fn seen(stream: &Stream) -> (u64, usize) {
+    (stream.stats().pinned_bytes, stream.info().send_buffer as usize)
+}
+
 #[tokio::test]
 async fn it_grows_once_when_more_has_to_be_sent_at_once() {
     let config = Config::default();
@@ -32,7 +37,6 @@ async fn it_grows_once_when_more_has_to_be_sent_at_once() {
     for _ in 0..20 {
         exchange(&mut client, &mut server, FIRST / 4).await;
     }
-    let seen = |stream: &Stream| (stream.stats().pinned_bytes, stream.info().send_buffer as usize);
     assert_eq!(seen(&client), (config.pinned_bytes_at_first(), FIRST));
     for len in [FIRST + 1, 3 << 20, 1] {
         exchange(&mut client, &mut server, len).await;
@@ -66,6 +70,85 @@ async fn bytes_that_wait_for_the_peers_window_keep_their_place_when_it_grows() {
     let mut received = vec![0; sent.len()];
     server.read_exact(&mut received).await.expect("reads");
     assert!(received == sent);
+}
+
+/// As long as three looks take, which are 10 s apart.
+const QUIET: Duration = Duration::from_secs(31);
+
+#[tokio::test(start_paused = true)]
+async fn what_has_grown_is_given_back_after_a_quiet_time_and_grows_again() {
+    let config = Config::default();
+    let (mut client, mut server) = pair(&config, &config).await;
+    for len in [FIRST + 1, 3 << 20, 100 << 10] {
+        exchange(&mut client, &mut server, len).await;
+        assert_eq!(seen(&client), (config.pinned_bytes(), 1 << 20));
+        tokio::time::sleep(QUIET).await;
+        assert_eq!(seen(&client), (config.pinned_bytes_at_first(), FIRST));
+        exchange(&mut client, &mut server, FIRST / 4).await;
+        assert_eq!(seen(&client), (config.pinned_bytes_at_first(), FIRST));
+    }
+    assert_eq!(client.max_reservation(), 544 << 10, "it can still become as long as before");
+}
+
+/// The last writes before a pause ask for no completion. Here no completion is due at all, and no other event.
+#[tokio::test(start_paused = true)]
+async fn it_is_given_back_by_a_side_to_which_nothing_comes() {
+    let config = Config::default();
+    let (mut client, mut server) = pair(&config, &config.clone().keepalive(None)).await;
+    // The timers of the handshake have fired, too.
+    tokio::time::sleep(QUIET).await;
+    exchange(&mut client, &mut server, 100 << 10).await;
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(seen(&client), (config.pinned_bytes_at_first(), FIRST));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_goes_on_writing_keeps_what_has_grown() {
+    let config = Config::default();
+    // The device acknowledges a quarter of the send buffer at once, and single bytes not at all before more is sent.
+    for len in [1, 256 << 10] {
+        let (mut client, mut server) = pair(&config, &config).await;
+        exchange(&mut client, &mut server, 256 << 10).await;
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            assert_eq!(seen(&client), (config.pinned_bytes(), 1 << 20));
+            exchange(&mut client, &mut server, len).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_that_wait_for_the_peers_window_keep_what_has_grown() {
+    let (config, narrow) = (Config::default(), Config::default().rx_size(1000).rx_buffers(1));
+    let (mut client, mut server) = pair(&config, &narrow).await;
+    let sent = pattern(9, 500_000);
+    client.write_all(&sent).await.expect("there is room for all of it");
+    tokio::time::sleep(2 * QUIET).await;
+    assert_eq!(client.stats().pinned_bytes, config.pinned_bytes());
+    let mut received = vec![0; sent.len()];
+    server.read_exact(&mut received).await.expect("reads");
+    assert!(received == sent);
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(seen(&client), (config.pinned_bytes_at_first(), FIRST));
+}
+
+/// The device may have to send them again.
+#[tokio::test(start_paused = true)]
+async fn bytes_on_their_way_keep_what_has_grown() {
+    let device = Device::new(Link::InProcess);
+    let config = Config::default().device(device.name()).connect_timeout(Duration::from_secs(30));
+    let (mut client, mut server) = pair(&config, &Config::default()).await;
+    let on_the_way = 2 * QUIET;
+    device.delay(on_the_way..=on_the_way, 0);
+    let sent = pattern(11, 100 << 10);
+    client.write_all(&sent).await.expect("there is room for all of it");
+    tokio::time::sleep(on_the_way - Duration::from_secs(1)).await;
+    assert_eq!(client.stats().pinned_bytes, config.pinned_bytes());
+    let mut received = vec![0; sent.len()];
+    server.read_exact(&mut received).await.expect("reads");
+    assert!(received == sent);
+    tokio::time::sleep(on_the_way).await;
+    assert_eq!(seen(&client), (config.pinned_bytes_at_first(), FIRST));
 }
 
 #[tokio::test]

@@ -83,7 +83,7 @@ fn the_guide_has_every_example() {
         .collect::<Vec<_>>();
     there.sort_unstable();
     assert_eq!(listed, there);
-    assert!(listed.len() >= 8, "{listed:?}");
+    assert!(listed.len() >= 9, "{listed:?}");
 }
 
 #[test]

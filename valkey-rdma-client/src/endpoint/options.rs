@@ -68,6 +68,16 @@ pub(super) const OPTIONS: &[UrlOption] = &[
     },
     of_transport("rx_size", Applies::NotOnTcp),
     of_transport("send_buffer", Applies::NotOnTcp),
+    UrlOption {
+        name: "side_buffers",
+        applies: Applies::NotOnTcp,
+        read: |endpoint, _, text| {
+            let bytes = text.parse().ok().filter(|bytes| Endpoint::SIDE_BUFFERS.contains(bytes));
+            endpoint.side_buffers = Some(bytes.ok_or("a number of bytes from 65536 to 16777216")?);
+            Ok(())
+        },
+        write: |endpoint, _| endpoint.side_buffers.map(|bytes| bytes.to_string()),
+    },
     of_transport("device", Applies::NotOnTcp),
     of_transport("gid", Applies::OnlyOnRdma),
     of_transport("source", Applies::NotOnEmulated),

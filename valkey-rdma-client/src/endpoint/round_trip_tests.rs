@@ -57,7 +57,7 @@ fn endpoint() -> Endpoint {
     let transports = [Transport::Rdma, Transport::Emulated, Transport::Tcp, Transport::Unix];
     let mut endpoint = Endpoint::new(transports[fastrand::usize(..4)], host(), port());
     for _ in 0..fastrand::usize(..5) {
-        endpoint = match fastrand::u8(..19) {
+        endpoint = match fastrand::u8(..20) {
             0 => endpoint.with_login(text(), text()),
             1 => endpoint.with_password(text()),
             2 => endpoint.with_database(fastrand::u32(..)),
@@ -79,6 +79,7 @@ fn endpoint() -> Endpoint {
             ),
             15 => endpoint.with_password_file(text(), text()),
             16 => endpoint.with_direct_prefix(text()),
+            17 => endpoint.with_side_buffers(fastrand::u32(..1 << 25)),
             _ => {
                 let addresses: Vec<_> = (0..fastrand::usize(..4)).map(|_| (host(), port())).collect();
                 let sentinels = Sentinels::new(text(), addresses);

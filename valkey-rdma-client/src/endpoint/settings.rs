@@ -32,6 +32,7 @@ const NANOS_PER_MILLI: u128 = 1_000_000;
 /// | `password_file=` | file that holds the password, instead of one in the URL: `app@host?password_file=/run/secrets/app`; read again at each connect, see [`with_password_file`](Self::with_password_file) |
 /// | `rx_size=` | receive window in bytes, 65536 to 16777216; not on TCP |
 /// | `send_buffer=` | send buffer in bytes, 65536 to 16777216; not on TCP |
+/// | `side_buffers=` | window and send buffer in bytes of connections that carry little, such as those for blocking commands: 65536 (default) to 16777216, see [`with_side_buffers`](Self::with_side_buffers); not on TCP |
 /// | `device=` | name of the RDMA device, or of the emulated one (`inprocess`, `tcp`, `unix:DIR`; chosen automatically unless given); not on TCP |
 /// | `gid=` | index into the RDMA device's table of GIDs, which chooses the address to connect from; `rdma` only |
 /// | `source=` | address of this machine to connect from; not on the emulated device |
@@ -88,6 +89,7 @@ pub struct Endpoint {
     pub(super) timeout: Duration,
     /// What it says about the transport.
     pub(super) settings: UrlOptions,
+    pub(super) side_buffers: Option<u32>,
     pub(super) fallback: bool,
     pub(super) rdma_port: RdmaPort,
     pub(super) direct_prefix: Option<String>,
@@ -114,6 +116,9 @@ impl Endpoint {
     /// Values of [`with_send_buffer`](Self::with_send_buffer), in bytes.
     pub const SEND_BUFFERS: RangeInclusive<u32> = TransportConfig::URL_SEND_BUFFERS;
 
+    /// Values of [`with_side_buffers`](Self::with_side_buffers), in bytes: those of a window.
+    pub const SIDE_BUFFERS: RangeInclusive<u32> = Self::RX_SIZES;
+
     /// A server without login, on database 0, with every option at its default. `host` is a name or an address; an IPv6 address may have
     /// brackets. Connecting refuses an empty host, and port 0. At a Unix socket, `host` is its absolute path of at most 107 bytes, and `port`
     /// is not used.
@@ -128,6 +133,7 @@ impl Endpoint {
             protocol: Protocol::default(),
             timeout: Self::DEFAULT_TIMEOUT,
             settings: UrlOptions::default(),
+            side_buffers: None,
             fallback: false,
             rdma_port: RdmaPort::Same,
             direct_prefix: None,
@@ -208,6 +214,12 @@ impl Endpoint {
     #[must_use]
     pub fn send_buffer(&self) -> Option<u32> {
         self.settings.send_buffer
+    }
+
+    /// Windows and send buffer in bytes of connections that carry little, if set.
+    #[must_use]
+    pub fn side_buffers(&self) -> Option<u32> {
+        self.side_buffers
     }
 
     /// RDMA device, if set.
@@ -334,11 +346,22 @@ impl Endpoint {
     }
 
     /// Sets the longest send buffer in bytes. Default: the transport's, 1 MiB and 64 KiB: a connection pins 64 KiB until it has more to send
-    /// at once, and then the rest. Smaller blocks writers of large values earlier; larger pins more memory. Range
+    /// at once, and then the rest until it is [quiet](TransportConfig::send_buffer). Smaller blocks writers of large values earlier; larger pins more memory. Range
     /// [`SEND_BUFFERS`](Self::SEND_BUFFERS), 65536 to 16777216. Connecting with a value outside, or over TCP with any value, is an error.
     #[must_use]
     pub fn with_send_buffer(mut self, bytes: u32) -> Self {
         self.settings.send_buffer = Some(bytes);
+        self
+    }
+
+    /// Sets the length in bytes of the windows and of the send buffer of connections that carry little: those for blocking commands, WATCH,
+    /// commands that overtake others, direct transfers, and subscribers. Default: [`Config::side_buffers`](crate::Config::side_buffers),
+    /// which says what it costs; this replaces it. Windows and send buffers that are shorter by [`with_rx_size`](Self::with_rx_size) and
+    /// [`with_send_buffer`](Self::with_send_buffer), or by default, stay so. Range [`SIDE_BUFFERS`](Self::SIDE_BUFFERS), 65536 to 16777216.
+    /// Connecting with a value outside, or over TCP with any value, is an error.
+    #[must_use]
+    pub fn with_side_buffers(mut self, bytes: u32) -> Self {
+        self.side_buffers = Some(bytes);
         self
     }
 

@@ -35,6 +35,7 @@ fn good_urls_mean_what_they_say() {
         ("rdma://h/?rx_size=65536&poll=event", with(Rdma, &|e| e.with_rx_size(65536))),
         ("rdma://h?rx_size=16777216", with(Rdma, &|e| e.with_rx_size(16_777_216))),
         ("rdma://h?send_buffer=131072", with(Rdma, &|e| e.with_send_buffer(131_072))),
+        ("rdma://h?side_buffers=262144", with(Rdma, &|e| e.with_side_buffers(262_144))),
         ("emulated://h?device=rxe0", with(Emulated, &|e| e.with_device("rxe0"))),
         ("rdma://h?poll=busy", with(Rdma, &|e| e.with_polling(Polling::Busy))),
         ("emulated://h?poll=adaptive", with(Emulated, &|e| e.with_polling(Polling::Adaptive))),
@@ -140,6 +141,12 @@ fn bad_urls_are_refused_with_what_is_allowed() {
             "rdma://h?send_buffer=65535",
             "bad value \"65535\" for option send_buffer: use a number of bytes from 65536 to 16777216",
         ),
+        (
+            "rdma://h?side_buffers=65535",
+            "bad value \"65535\" for option side_buffers: use a number of bytes from 65536 to 16777216",
+        ),
+        ("rdma://h?side_buffers=16777217", "from 65536 to 16777216"),
+        ("rdma://h?side_buffers=64k", "from 65536 to 16777216"),
         ("rdma://h?rx_size=16777217", "from 65536 to 16777216"),
         ("rdma://h?rx_size=1073741824", "from 65536 to 16777216"),
         ("rdma://h?rx_size=1M", "number of bytes"),
@@ -153,6 +160,7 @@ fn bad_urls_are_refused_with_what_is_allowed() {
         ("rdma://h?source=eth0", "bad value \"eth0\" for option source: use an IP address"),
         ("valkey://h?rx_size=65536", "rx_size makes no sense over TCP"),
         ("valkey://h?send_buffer=65536", "send_buffer makes no sense over TCP"),
+        ("valkey://h?side_buffers=65536", "side_buffers makes no sense over TCP"),
         ("rdma://h?gid=first", "use the index of a GID"),
         ("rdma://h?source=localhost", "use an IP address of this machine"),
         ("valkey://h?gid=1", "option gid makes sense with rdma:// only"),
@@ -189,8 +197,8 @@ fn the_table_in_the_documentation_has_every_option() {
     let ordinary: Vec<&str> = names.filter(|name| !name.starts_with("sentinel_")).collect();
     assert_eq!(documented, ordinary);
     let text = parse("rdma://h?colour=blue").expect_err("no option").to_string();
-    let all = "use protocol, timeout, password_file, rx_size, send_buffer, device, gid, source, poll, fallback, rdma_port or \
-               direct_prefix; with TLS also ca, cert, key, server_name, verify, ciphers and ciphersuites; \
+    let all = "use protocol, timeout, password_file, rx_size, send_buffer, side_buffers, device, gid, source, poll, fallback, \
+               rdma_port or direct_prefix; with TLS also ca, cert, key, server_name, verify, ciphers and ciphersuites; \
                with Sentinels also sentinel_tls, sentinel_user, sentinel_password and sentinel_password_file";
     assert!(text.ends_with(all), "{text}");
 }

@@ -333,7 +333,7 @@ impl Connector {
         let mut config = self.endpoint.apply_to(self.config.transport.clone());
         let mut connects = &self.device_connects;
         if login.is_some_and(|login| login.purpose.is_small()) {
-            config = config.buffers_at_most(self.config.side_buffers);
+            config = config.buffers_at_most(self.endpoint.side_buffers().unwrap_or(self.config.side_buffers));
         }
         if login.is_some_and(|login| login.purpose == Purpose::Bulk) {
             config = config.wants(FeatureSet::DIRECT);

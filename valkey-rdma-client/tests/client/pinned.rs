@@ -124,7 +124,7 @@ async fn streamed_values_have_the_buffers_of_the_endpoint() {
 }
 
 #[tokio::test]
-async fn side_buffers_are_those_of_the_configuration_unless_the_endpoint_has_shorter_ones() {
+async fn side_buffers_are_those_of_the_url_or_the_configuration_unless_the_endpoint_has_shorter_ones() {
     let (target, client) = on_device().await;
     let Some(window) = client.info().rx_window else { return };
     let connect = async |bytes, url: &str| {
@@ -137,4 +137,12 @@ async fn side_buffers_are_those_of_the_configuration_unless_the_endpoint_has_sho
     assert_eq!(connect(262_144, &target.url).await, Some(262_144));
     assert_eq!(connect(16 << 20, &target.url).await, Some(window));
     assert_eq!(connect(1, &target.url).await, Some(65_536), "the least that a Valkey takes");
+    let with = |options: &str| {
+        let join = if target.url.contains('?') { '&' } else { '?' };
+        format!("{}{join}{options}", target.url)
+    };
+    for configured in [1, 16 << 20] {
+        assert_eq!(connect(configured, &with("side_buffers=131072")).await, Some(131_072));
+    }
+    assert_eq!(connect(1, &with("rx_size=65536&side_buffers=131072")).await, Some(65_536));
 }

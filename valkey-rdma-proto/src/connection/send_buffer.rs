@@ -64,13 +64,16 @@ impl SendBuffer {
         self.len
     }
 
-    /// Continues in a longer ring. Bytes of the former one that were not handed to the device are sent from there, as if
-    /// they were lent: nothing is copied, and the former ring must stay registered.
+    /// Continues in another ring. Bytes of the former one that were not handed to the device are sent from there, as if
+    /// they were lent: nothing is copied, and the former ring must stay registered until they are acknowledged.
     ///
     /// # Panics
     /// If the new ring is shorter than the bytes that are outstanding.
-    pub(super) fn grow(&mut self, region: RegionId, len: u32) {
-        assert!(u64::from(len) >= self.committed - self.acknowledged, "the ring grows");
+    pub(super) fn replace(&mut self, region: RegionId, len: u32) {
+        assert!(
+            u64::from(len) >= self.committed - self.acknowledged,
+            "the ring has room for what is outstanding"
+        );
         let mut pieces = VecDeque::new();
         let mut sent = self.clone();
         while sent.waiting() > 0 {
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_grows_sends_what_waits_in_its_former_place_first_and_in_order() {
+    fn a_ring_that_is_replaced_sends_what_waits_in_its_former_place_first_and_in_order() {
         let (former, ring) = (RegionId(0), RegionId(1));
         let mut send_buffer = SendBuffer::new(former, 10);
         send_buffer.commit(8);
@@ -251,7 +254,7 @@ mod tests {
         send_buffer.commit(1);
         send_buffer.lend(Slice { region: USER, offset: 100, len: 3 });
         send_buffer.commit(2);
-        send_buffer.grow(ring, 20);
+        send_buffer.replace(ring, 20);
         assert_eq!((send_buffer.len(), send_buffer.room(), send_buffer.free()), (20, 10, 0..10));
         send_buffer.commit(4);
         let expected = [(former, 8, 2), (former, 0, 1), (USER, 100, 3), (former, 1, 2), (ring, 0, 4)];
@@ -261,6 +264,12 @@ mod tests {
         }
         send_buffer.acknowledge(send_buffer.posted());
         assert_eq!((send_buffer.waiting(), send_buffer.room(), send_buffer.free()), (0, 20, 4..20));
+        send_buffer.replace(former, 10);
+        assert_eq!(
+            (send_buffer.len(), send_buffer.room(), send_buffer.free()),
+            (10, 10, 0..10),
+            "back again"
+        );
     }
 
     #[test]

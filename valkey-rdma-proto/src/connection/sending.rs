@@ -134,6 +134,14 @@ impl Connection {
         Some(Work::Data(self.send(op, local, want_signal)))
     }
 
+    pub(super) fn poll_requested_fence(&mut self) -> Option<Work> {
+        if !self.fence_wanted || self.queue.room() <= CONTROL_RESERVE {
+            return None;
+        }
+        self.fence_wanted = false;
+        self.poll_fence()
+    }
+
     /// A write of 0 bytes, which the peer does not see. Its completion follows those of all earlier sends.
     pub(super) fn poll_fence(&mut self) -> Option<Work> {
         if self.queue.room() == 0 {

@@ -1,9 +1,10 @@
-//! Bytes that are sent from the application's memory, without a copy: areas W and L.
+//! Memory that bytes are sent from, that of the application too, and when it is free again: areas W and L.
 
 use valkey_rdma_proto::work::{RegionId, SendOp, Slice};
 use valkey_rdma_proto::{DeliveryReport, Role};
 
 use crate::pair::{End, Pair, Setup};
+use crate::scripted::Scripted;
 
 const CLIENT: End = End::Client;
 
@@ -68,4 +69,31 @@ fn nothing_is_lent_to_a_connection_that_closes_x1() {
     pair.close(CLIENT);
     pair[CLIENT].core.lend(Slice { region: RegionId(9), offset: 0, len: 10 });
     assert_eq!(pair[CLIENT].core.delivery_report(), DeliveryReport::default());
+}
+
+#[test]
+fn the_last_bytes_before_a_pause_are_acknowledged_on_request_l4() {
+    let mut scripted = Scripted::connected(Role::Client);
+    scripted.request_acknowledgement();
+    assert!(scripted.data.is_empty(), "nothing was sent");
+    scripted.write(10);
+    scripted.acknowledge();
+    assert_eq!(scripted.core.delivery_report().unknown, 10, "a short write is not signalled");
+    let credits = scripted.core.counters().credits_low_water;
+    for _ in 0..2 {
+        scripted.request_acknowledgement();
+        assert_eq!(scripted.data.len(), 2, "one write, and one fence for both requests");
+    }
+    let fence = scripted.data.last().unwrap();
+    assert_eq!((fence.local.len, fence.signalled), (0, true));
+    assert!(matches!(fence.op, SendOp::Write { .. }), "unseen by the peer");
+    assert_eq!(scripted.core.counters().credits_low_water, credits, "it takes no receive of the peer's");
+    scripted.acknowledge();
+    assert_eq!(
+        scripted.core.delivery_report(),
+        DeliveryReport { delivered: 10, ..DeliveryReport::default() }
+    );
+    scripted.close();
+    scripted.request_acknowledgement();
+    assert_eq!(scripted.data.len(), 2, "no fence more, and none after the end");
 }

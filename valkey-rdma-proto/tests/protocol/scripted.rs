@@ -167,6 +167,12 @@ impl Scripted {
         len
     }
 
+    /// The application wants to know what became of its bytes.
+    pub fn request_acknowledgement(&mut self) {
+        self.core.request_acknowledgement();
+        self.pump();
+    }
+
     /// The application reads all there is. Returns how many bytes that was.
     pub fn read(&mut self) -> u32 {
         let mut len = 0;

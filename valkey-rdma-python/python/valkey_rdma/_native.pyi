@@ -262,9 +262,10 @@ class LMCacheClient:
     Parameters: ``url``; ``connections``, over which batches are spread; ``ttl`` in seconds; ``key_prefix``; ``timeout`` in seconds for
     a batch; ``max_pending``, the batches that may be in flight: one more raises BlockingIOError; ``cluster``: with True, ``url`` is a
     node of a cluster, or a list of them, and ``connections`` counts those to each node; ``offline_timeout``, the seconds for which batches
-    wait for a server that is away, or that reads its data after a restart, before they fail: less than LMCache waits for a lookup, which then costs a recomputation."""
+    wait for a server that is away, or that reads its data after a restart, before they fail: less than LMCache waits for a lookup, which then costs a recomputation;
+    ``credentials``, as of ``Client``: what supplies user and password for each connection."""
 
-    def __init__(self, url: Urls, *, connections: int=8, ttl: float | None=None, key_prefix: str='', timeout: float | None=30.0, max_pending: int=1024, cluster: bool=False, offline_timeout: float | None=1.0) -> None: ...
+    def __init__(self, url: Urls, *, connections: int=8, ttl: float | None=None, key_prefix: str='', timeout: float | None=30.0, max_pending: int=1024, cluster: bool=False, offline_timeout: float | None=1.0, credentials: Provider | None=None) -> None: ...
 
     def close(self) -> None:
         """Stops the batches in flight and closes the connections. No buffer is in use any more when it returns, and

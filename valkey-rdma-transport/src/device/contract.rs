@@ -16,7 +16,8 @@ use crate::send_memory::SendMemory;
 ///
 /// Not `Sync`: one owner uses it, under a lock where several tasks share a connection.
 pub trait DeviceConnection: Send {
-    /// Registers `len` bytes of zeroed memory. It stays registered until the connection is dropped.
+    /// Registers `len` bytes of zeroed memory. It stays registered until it is [deregistered](Self::deregister), or the connection is
+    /// dropped.
     ///
     /// # Errors
     /// [`TransportError::Memory`] if the memory cannot be had or pinned (naming the `memlock` limit).
@@ -41,8 +42,8 @@ pub trait DeviceConnection: Send {
     /// Same errors as [`register`](Self::register).
     fn register_direct(&mut self, memory: &DirectMemory, access: Access) -> Result<Region, TransportError>;
 
-    /// Deregisters direct memory that no work request uses. The peer's key for it is worth nothing from then on. A later region may
-    /// have the same [`id`](Region::id). What the region kept of the memory is returned: its owner may do anything when it is dropped, so
+    /// Deregisters memory that no work request uses. The peer's key for it is worth nothing from then on. A later region may
+    /// have the same [`id`](Region::id). What the region kept of an application's memory is returned: its owner may do anything when it is dropped, so
     /// do that without a lock.
     #[must_use]
     fn deregister(&mut self, region: RegionId) -> Option<SendMemory>;

@@ -91,6 +91,9 @@ const ADDRESS_TIMEOUT: Duration = Duration::from_secs(5);
 /// A queue has room for 64 connections as deep as its first, fewer where the device has none that deep: a connection takes as
 /// many entries as it may have work requests, [`send_depth`](crate::Config::send_depth) and
 /// [`receive_depth`](crate::Config::receive_depth) together. When a queue is full, another one is made; each device has its own.
+/// Where a device has no queue with room for two (`ibv_devinfo -v`, `max_cqe`; Azure's MANA with the default depths), each connection has a
+/// queue to itself. The log has one warning for each such device, with the depths that would do, and
+/// [`Info::cq_members`](crate::Info::cq_members) is 1.
 /// A queue is allocated at full size: 8 MiB with the default depths and the 64 bytes that common adapters use for an entry. No
 /// count of pinned bytes includes it.
 ///
@@ -123,6 +126,11 @@ impl fmt::Debug for SharedCq {
     }
 }
 
+/// How many connections share a queue, if all have the depth of the first and the device offers queues that deep. If the queue
+/// fails, all of them end, and they contend for its lock. More members save hardly anything.
+#[cfg(feature = "verbs")]
+const CQ_MEMBERS: u32 = 64;
+
 /// What a device can do at most.
 pub(crate) struct DeviceLimits {
     /// Entries of a send or receive queue.
@@ -136,6 +144,12 @@ pub(crate) struct DeviceLimits {
 }
 
 impl DeviceLimits {
+    /// How many connections can share a completion queue, of [`CQ_MEMBERS`] at most, if each has up to `depth` completions in flight.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn cq_members(&self, depth: u32) -> u32 {
+        (self.completion_depth / depth.max(1)).clamp(1, CQ_MEMBERS)
+    }
+
     /// What this device can do of what is asked for.
     ///
     /// # Errors

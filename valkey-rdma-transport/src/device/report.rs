@@ -79,6 +79,8 @@ pub struct Limits {
     pub max_inline: u32,
     /// Largest message of one work request, in bytes.
     pub max_message: u32,
+    /// How many connections with queues as deep have room in its completion queue. 1: it has that queue to itself.
+    pub cq_members: u32,
 }
 
 /// The device under a connection, for people.

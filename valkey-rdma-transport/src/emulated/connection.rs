@@ -141,6 +141,7 @@ impl EmulatedConnection {
             receive_depth: options.receive_depth,
             max_inline: options.max_inline,
             max_message: MAX_MESSAGE,
+            cq_members: 1,
         };
         // The name by which the same can be had again; of a device that was not named, the way that was taken.
         let device = options.device.as_deref().unwrap_or(taken).to_owned();

@@ -34,9 +34,11 @@ pub(super) struct DeviceIo {
     /// After the device, as the slices.
     pub(super) direct: DirectIo,
     control: RegionId,
+    /// The part of the send buffer that is in use: the short one, or the long one.
     send_buffer: RegionId,
-    /// By how many bytes the send buffer can grow: 0 once it has.
-    growth: u32,
+    short_part: Region,
+    /// 0: there is none, or it could not be registered.
+    long_part_len: u32,
     pinned_bytes: u64,
     /// An event was asked for and has not come.
     pub(super) armed: bool,
@@ -82,7 +84,8 @@ impl DeviceIo {
             direct: DirectIo::default(),
             control: control.id,
             send_buffer: send_buffer.id,
-            growth: config.send_buffer - first,
+            short_part: send_buffer,
+            long_part_len: config.send_buffer - first,
             armed: false,
             receives: Vec::with_capacity(receives as usize),
             sends: Vec::new(),
@@ -217,18 +220,20 @@ impl DeviceIo {
         }
     }
 
-    /// Registers the rest of the send buffer, to be used instead of the first part. `None`: there is no rest, or it cannot be
-    /// registered, and then the connection keeps what it has.
+    /// Registers the long part of the send buffer, to be used instead of the short one. `None`: it cannot be registered, and then
+    /// the connection keeps the short one.
     pub(super) fn grow_send_buffer(&mut self) -> Option<Region> {
-        let len = std::mem::take(&mut self.growth);
-        let device = self.device.as_mut().filter(|_| len > 0)?;
-        match device.register(len, Access::Local) {
+        if !self.can_grow() {
+            return None;
+        }
+        match self.device.as_mut()?.register(self.long_part_len, Access::Local) {
             Ok(region) => {
                 self.send_buffer = region.id;
                 self.pinned_bytes += u64::from(region.len);
                 Some(region)
             }
             Err(error) => {
+                self.long_part_len = 0;
                 tracing::warn!(%error, "the send buffer of this connection stays short: large values take longer");
                 None
             }
@@ -237,7 +242,17 @@ impl DeviceIo {
 
     /// Whether the send buffer can grow.
     pub(super) fn can_grow(&self) -> bool {
-        self.growth > 0
+        self.long_part_len > 0 && self.send_buffer == self.short_part.id
+    }
+
+    /// Deregisters the long part of the send buffer, which no work request uses. Returns the short one, to be used instead.
+    pub(super) fn shrink_send_buffer(&mut self) -> Option<Region> {
+        let device = self.device.as_mut().filter(|_| self.send_buffer != self.short_part.id)?;
+        // It was the device's own memory.
+        let _nothing = device.deregister(self.send_buffer);
+        self.send_buffer = self.short_part.id;
+        self.pinned_bytes -= u64::from(self.long_part_len);
+        Some(self.short_part)
     }
 
     /// Where the device finds these bytes. `None`: it cannot have them registered.

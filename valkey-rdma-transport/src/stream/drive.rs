@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use valkey_rdma_proto::{self as proto, CloseReason, Event, wire};
 
 use super::device_io::COMPLETION_BATCH;
-use super::state::{ConnectionState, SharedConnection};
+use super::state::{ConnectionState, SharedConnection, next_due};
 use crate::device::CmEvent;
 use crate::error::TransportError;
 use crate::stats::Info;
@@ -202,17 +202,19 @@ impl ConnectionState {
         DriveOutcome::Yield
     }
 
-    /// The deadline of [`poll_timeout`](valkey_rdma_proto::Connection::poll_timeout), which the driver will wait for.
+    /// The next deadline, which the driver will wait for: that of [`poll_timeout`](valkey_rdma_proto::Connection::poll_timeout), or the
+    /// next look at the send buffer.
     pub(super) fn deadline(&mut self) -> Option<Instant> {
-        self.wakers.driver_deadline = self.core.poll_timeout();
+        self.wakers.driver_deadline = next_due(&self.core, self.look);
         // One beyond the end of the clock never comes.
         self.wakers.driver_deadline.and_then(|deadline| self.epoch.checked_add(deadline.since_origin()))
     }
 
-    /// The driver's timer has fired. If the deadline has not moved since, nothing came for that long, which may mean that
+    /// The driver's timer has fired. If the core's deadline has not moved since, nothing came for that long, which may mean that
     /// an event was lost: poll the queue and arm it again.
     pub(super) fn handle_timeout(&mut self) {
         let now = self.now();
+        self.look_at_send_buffer(now);
         if self.core.poll_timeout().is_none_or(|deadline| deadline > now) {
             return;
         }

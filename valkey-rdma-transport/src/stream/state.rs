@@ -41,8 +41,8 @@ impl SharedConnection {
             let result = step(&mut connection);
             // Tasks are woken without holding the lock: a waker may drop its task, and the task this connection.
             let ended = connection.close_error.is_some();
-            let ConnectionState { wakers, core, .. } = &mut *connection;
-            (result, wakers.take_ready(core, ended), connection.take_to_free())
+            let ConnectionState { wakers, core, look, .. } = &mut *connection;
+            (result, wakers.take_ready(core, *look, ended), connection.take_to_free())
         };
         wake_set.wake();
         result
@@ -74,6 +74,8 @@ pub(super) struct ConnectionState {
     /// The stream was dropped: nothing will be read any more.
     discarded: bool,
     pub(super) max_reservation: usize,
+    /// While the send buffer has its long part.
+    pub(super) look: Option<Look>,
     info: Info,
     /// Time 0 of the core's clock.
     pub(super) epoch: Instant,
@@ -102,7 +104,7 @@ impl ConnectionState {
         config: &Config,
         permit: Option<ConnectionPermit>,
     ) -> Result<Self, TransportError> {
-        let device_info = device.device();
+        let (device_info, cq_members) = (device.device(), device.limits().cq_members);
         let (local_addr, peer_addr) = (device.local_addr(), device.peer_addr());
         let mut windows = Vec::new();
         let (device, resources) = DeviceIo::open(device, config, permit, &mut windows)?;
@@ -127,6 +129,7 @@ impl ConnectionState {
             peer_window: 0,
             send_buffer: core.send_buffer(),
             read_depth: 0,
+            cq_members,
             polling,
             adaptive_off,
         };
@@ -140,6 +143,7 @@ impl ConnectionState {
             shutting_down: false,
             discarded: false,
             max_reservation: (config.send_buffer / 2) as usize,
+            look: None,
             info,
             epoch: Instant::now(),
         };
@@ -261,6 +265,22 @@ impl ConnectionState {
     }
 }
 
+/// When the long part of the send buffer is looked at next, to see whether it is still of use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) at: proto::Instant,
+    /// Bytes written before the last look.
+    pub(super) written: u64,
+}
+
+/// When the driver has something to do although nothing comes.
+pub(super) fn next_due(core: &Connection, look: Option<Look>) -> Option<proto::Instant> {
+    match (core.poll_timeout(), look) {
+        (Some(timeout), Some(look)) => Some(timeout.min(look.at)),
+        (timeout, look) => timeout.or(look.map(|look| look.at)),
+    }
+}
+
 /// The wakers of the tasks that wait, and what each waits for.
 #[derive(Debug, Default)]
 pub(super) struct Wakers {
@@ -306,7 +326,7 @@ impl Wakers {
     }
 
     /// Takes the wakers of the tasks that have something to do now.
-    fn take_ready(&mut self, core: &Connection, ended: bool) -> WakeSet {
+    fn take_ready(&mut self, core: &Connection, look: Option<Look>, ended: bool) -> WakeSet {
         let mut ready = WakeSet::default();
         if self.reader.is_some() && (ended || core.readable().is_some()) {
             ready.reader = self.reader.take();
@@ -329,7 +349,7 @@ impl Wakers {
         // A deadline that moves later, as with every message, needs no wake-up: the timer fires early, and is then set
         // again.
         let timer_is_late = |due| self.driver_deadline.is_none_or(|set_for| due < set_for);
-        if self.driver.is_some() && (ended || core.poll_timeout().is_some_and(timer_is_late)) {
+        if self.driver.is_some() && (ended || next_due(core, look).is_some_and(timer_is_late)) {
             ready.driver = self.driver.take();
         }
         ready

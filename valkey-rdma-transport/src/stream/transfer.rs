@@ -157,28 +157,6 @@ impl ConnectionState {
         Poll::Ready(true)
     }
 
-    /// Lets the send buffer grow if `len` bytes have no room in it, even after all completions.
-    pub(super) fn grow_for(&mut self, len: usize) {
-        // Called before every write; usually there is nothing to do.
-        if !self.device.can_grow() || self.core.room() as usize >= len || !self.can_write() {
-            return;
-        }
-        while (self.core.room() as usize) < len && self.poll_cq() > 0 {
-            self.flush_work();
-        }
-        if (self.core.room() as usize) < len && self.can_write() {
-            match self.device.grow_send_buffer() {
-                Some(region) => self.core.grow_send_buffer(region.id, region.len),
-                None => self.max_reservation = self.core.send_buffer() as usize / 2,
-            }
-        }
-    }
-
-    /// Whether bytes are taken, now or as soon as there is room.
-    fn can_write(&self) -> bool {
-        self.core.agreed().is_some() && !self.core.is_closing() && self.close_error.is_none()
-    }
-
     /// Takes what there is room for, in place if that pays and the device can. Returns how many bytes that is.
     fn put(&mut self, bytes: &[u8]) -> usize {
         let bytes = &bytes[..bytes.len().min(self.core.room() as usize)];

@@ -100,6 +100,7 @@ impl VerbsConnection {
             receive_depth: if roomy { granted.max_recv_wr } else { options.receive_depth },
             max_inline: granted.max_inline_data,
             max_message: port.max_msg_sz,
+            cq_members: completions.members(),
         };
         tracing::debug!(device = device.name, mtu = device.mtu, ?limits, peer = %id.peer_addr(), "queue pair made");
         Ok(Self {

@@ -2,6 +2,7 @@
 //! for its events. [`CqHandle`] is where a connection's completions come from: such a queue, or one of its own.
 
 pub(super) mod demux;
+mod too_small;
 
 use std::future::poll_fn;
 use std::mem;
@@ -12,16 +13,13 @@ use std::task::{Context, Poll, Waker};
 use valkey_rdma_proto::work::Completion;
 
 use self::demux::{CqDemux, MemberId};
+use self::too_small::TooSmall;
 use super::cm::CmId;
 use super::cq::CompletionQueue;
-use super::sys::ibv_cq;
+use super::sys::{self, ibv_cq};
 use crate::device::{DeviceLimits, DeviceOptions, Interrupt, SharedCqError};
 use crate::error::TransportError;
 use crate::sync::{Mutex, lock};
-
-/// How many connections share a queue, if all have the depth of the first and the device offers queues that deep. If the queue
-/// fails, all of them end, and they contend for its lock. More members save hardly anything.
-const MEMBERS: u32 = 64;
 
 /// The queues of one group of connections. Each device and each completion vector has queues of its own, and another one is made
 /// when these are full.
@@ -29,11 +27,11 @@ const MEMBERS: u32 = 64;
 pub(crate) struct Queues(Mutex<Vec<Arc<SharedQueue>>>);
 
 impl Queues {
-    /// Finds or makes a queue with room for a connection that never has more than `depth` completions in flight.
-    /// `deepest` is the device's limit for one queue.
+    /// Finds or makes a queue with room for a connection that never has more than `depth` completions in flight. The connection has it to
+    /// itself if the device, which can do `most`, has none with room for two.
     ///
     /// # Safety
-    /// The identifier outlives the membership: it keeps the device open.
+    /// The identifier outlives the handle: it keeps the device open.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -41,32 +39,41 @@ impl Queues {
         &self,
         id: &CmId,
         depth: u32,
-        deepest: u32,
+        most: &DeviceLimits,
         vector: u32,
-    ) -> Result<Membership, TransportError> {
+    ) -> Result<CqHandle, TransportError> {
         let mut queues = lock(&self.0);
         queues.retain(|queue| lock(&queue.demux).is_some());
         let origin = Origin { device: id.device().as_ptr() as usize, vector };
         if let Some(membership) = queues.iter().find_map(|queue| queue.join(origin, depth)) {
-            return Ok(membership);
+            return Ok(CqHandle::Shared(membership));
         }
-        let mut whole = depth.saturating_mul(MEMBERS).min(deepest).max(depth);
+        let mut deepest = most.completion_depth;
+        let mut members = most.cq_members(depth);
         let queue = loop {
+            let whole = depth.saturating_mul(members);
             // SAFETY: the last member drops the queue when it leaves, and its identifier keeps the device open until then.
             match unsafe { CompletionQueue::new(id, whole, vector) } {
-                Err(error) if whole > depth => {
+                Err(error) if members > 1 => {
                     tracing::debug!(%error, whole, "the device refused a completion queue of this depth; trying half of it");
-                    whole = (whole / 2).max(depth);
+                    deepest = whole - 1;
+                    members /= 2;
                 }
                 outcome => break outcome?,
             }
         };
-        let demux = Mutex::new(Some(CqDemux::new(queue, whole)));
-        let queue = Arc::new(SharedQueue { origin, demux });
+        if members == 1 {
+            // SAFETY: the identifier is live.
+            let device = unsafe { sys::device_name(id.device()) };
+            too_small::warn_once(TooSmall { device, depth, deepest });
+            return Ok(CqHandle::Own(queue));
+        }
+        let demux = Mutex::new(Some(CqDemux::new(queue, depth.saturating_mul(members))));
+        let queue = Arc::new(SharedQueue { origin, members, demux });
         let membership = queue.join(origin, depth).expect("a new queue has room for one");
         tokio::spawn(CqDispatcher(Arc::clone(&queue)).poll_dispatch());
         queues.push(queue);
-        Ok(membership)
+        Ok(CqHandle::Shared(membership))
     }
 }
 
@@ -81,6 +88,8 @@ struct Origin {
 
 struct SharedQueue {
     origin: Origin,
+    /// How many members as deep as the first have room.
+    members: u32,
     /// Until the last member has left.
     demux: Mutex<Option<CqDemux<CompletionQueue>>>,
 }
@@ -206,9 +215,8 @@ impl CqHandle {
             // SAFETY: the same as ours.
             None => unsafe { CompletionQueue::new(id, depth, vector) }.map(Self::Own),
             Some(group) => {
-                let deepest = most.completion_depth;
                 // SAFETY: the same as ours.
-                unsafe { group.queues().join(id, depth, deepest, vector) }.map(Self::Shared)
+                unsafe { group.queues().join(id, depth, most, vector) }
             }
         }
     }
@@ -225,6 +233,14 @@ impl CqHandle {
         match self {
             Self::Own(queue) => queue.depth(),
             Self::Shared(membership) => membership.depth(),
+        }
+    }
+
+    /// How many connections like this one have room in its queue.
+    pub(super) fn members(&self) -> u32 {
+        match self {
+            Self::Own(_) => 1,
+            Self::Shared(membership) => membership.queue.members,
         }
     }
 
