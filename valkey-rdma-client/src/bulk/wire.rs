@@ -54,6 +54,8 @@ struct InFlight {
     may_stream: bool,
     /// True if the next reply is that to ASKING.
     asking: bool,
+    /// That of any command. [`Liveness`](crate::link::Liveness) is for calls without a limit: a server that answers elsewhere may keep the
+    /// slices of this one for ever.
     deadline: Option<Deadline>,
     done: Option<oneshot::Sender<Attempt>>,
 }
@@ -113,7 +115,7 @@ impl Wire {
         let runtime = self.raw.runtime.clone();
         let _entered = runtime.enter();
         if self.failed.is_some() || !self.raw.decoder.is_empty() || self.raw.look(&mut cx).is_ready() {
-            // It has ended, or something has come that is no reply: its task finds out what.
+            // It has ended, or something has come that nothing asked for: its task finds out what.
             task.wake();
             return Some(request);
         }

@@ -111,7 +111,7 @@ async fn a_server_that_ends_in_the_middle_of_a_get_refers_to_the_stream_and_the_
     assert!(wire.memory() == value);
 }
 
-/// Its client reads the value again over the stream, so nobody waits for what may have run.
+/// Its client reads the value again over the stream, so no command is without its reply.
 #[tokio::test]
 async fn a_node_that_ends_in_the_middle_of_a_get_is_no_command_that_may_have_run_d7() {
     let mocks = MockCluster::start(3).await.expect("free ports");
