@@ -1,11 +1,12 @@
 //! [`Bulk`]: a server's connection for direct transfers. It has a connection of its own, so that no small command waits behind a large
 //! value, and so that memory is registered once.
 //!
-//! [`transfer`] is one call with its command and its reply, [`task`] drives the connection.
+//! [`transfer`] is one call with its command and its reply, [`wire`] the connection with the calls in flight, which [`task`] drives.
 
 mod placed;
 mod task;
 mod transfer;
+mod wire;
 
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -15,8 +16,9 @@ use tokio::time::Instant;
 use valkey_rdma_transport::sync::lock;
 
 pub use self::placed::{NotDirect, Placed, Way};
-pub(crate) use self::task::{Task, earliest, passed};
+pub(crate) use self::task::Task;
 pub(crate) use self::transfer::{Attempt, Caller, Direction, Request, Transfer};
+pub(crate) use self::wire::SharedWire;
 use crate::stats::ConnectionInfo;
 
 /// The connection, once a call has needed it.
@@ -27,10 +29,22 @@ pub(crate) struct Bulk(Mutex<State>);
 enum State {
     #[default]
     Closed,
-    /// To the task that makes the connection and drives it. When this is dropped, no call waits any more, and the task ends.
-    Open(mpsc::UnboundedSender<Message>),
+    /// The task that makes the connection and drives it. When this is dropped, no call waits any more, and the task ends.
+    Open(Open),
     /// The server that this shared connection leads to does not offer direct transfers.
     NotOffered(Arc<ConnectionInfo>),
+}
+
+struct Open {
+    task: mpsc::UnboundedSender<Message>,
+    wire: Arc<SharedWire>,
+}
+
+/// What a new task works with.
+pub(crate) struct Orders {
+    pub(crate) messages: mpsc::UnboundedReceiver<Message>,
+    /// Where callers find the connection, once it is made.
+    pub(crate) wire: Arc<SharedWire>,
 }
 
 /// What the task is asked for.
@@ -52,32 +66,38 @@ impl Message {
 }
 
 impl Bulk {
-    /// Hands a call to the connection's task. If there is none, it comes back, with what the next task receives. `shared`: the
-    /// connection that leads to the server now.
-    pub(crate) fn begin(
-        &self,
-        request: Request,
-        shared: &Arc<ConnectionInfo>,
-    ) -> Option<(Request, mpsc::UnboundedReceiver<Message>)> {
+    /// Begins a call, or hands it to the connection's task. If there is none, it comes back, with what the next task works with. `shared`:
+    /// the connection that leads to the server now.
+    pub(crate) fn begin(&self, request: Request, shared: &Arc<ConnectionInfo>) -> Option<(Request, Orders)> {
+        let wire = match &*lock(&self.0) {
+            State::Open(Open { wire, .. }) => Some(wire.clone()),
+            _ => None,
+        };
+        // Without the lock: it may register memory, which takes time.
+        let request = match wire {
+            Some(wire) => wire.begin(request)?,
+            None => request,
+        };
         let mut state = lock(&self.0);
         let request = match &*state {
             State::NotOffered(info) if Arc::ptr_eq(info, shared) => {
                 request.goes_over_the_stream(NotDirect::NotOffered);
                 return None;
             }
-            State::Open(messages) => match messages.send(Message::Begin(request)) {
+            State::Open(Open { task, .. }) => match task.send(Message::Begin(request)) {
                 // The task has ended.
                 Err(SendError(Message::Begin(request))) => request,
                 _ => return None,
             },
             _ => request,
         };
-        let (messages, received) = mpsc::unbounded_channel();
-        let before = mem::replace(&mut *state, State::Open(messages));
+        let (task, messages) = mpsc::unbounded_channel();
+        let wire = Arc::<SharedWire>::default();
+        let before = mem::replace(&mut *state, State::Open(Open { task, wire: wire.clone() }));
         drop(state);
         // Without the lock, because it may be the last to hold calls.
         drop(before);
-        Some((request, received))
+        Some((request, Orders { messages, wire }))
     }
 
     /// Begins no more calls. Those in flight have time until the deadline.
@@ -92,9 +112,9 @@ impl Bulk {
 
     fn end(&self, message: Message) {
         let state = mem::take(&mut *lock(&self.0));
-        if let State::Open(messages) = state {
+        if let State::Open(Open { task, .. }) = state {
             // Without its task, it has ended.
-            drop(messages.send(message));
+            drop(task.send(message));
         }
     }
 

@@ -50,7 +50,8 @@ impl Client {
     /// With an error, the slices go back to their memory when the server can no longer reach them: at once after an error reply. Without a
     /// reply, that is when the connection has ended, so
     /// [`take_when_free`](crate::DirectMemory::take_when_free) is the way to take them again. Therefore a call whose
-    /// [time](crate::Config::command_timeout) is up ends the connection, and with it the other direct calls in flight.
+    /// [time](crate::Config::command_timeout) is up ends the connection, and with it the other direct calls in flight. The server carries calls
+    /// out in order: the time of one begins again when the reply to the one before it has come.
     ///
     /// # Cancel safety
     /// Dropping the future keeps the connection. The slices go back to their memory when the reply has come, or at the call's time limit, by

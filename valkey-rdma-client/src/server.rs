@@ -125,10 +125,14 @@ impl Server {
         self.first().late(deadline)
     }
 
+    /// The server, as errors name it.
+    pub(crate) fn peer(&self) -> Arc<str> {
+        self.first().state.peer.clone()
+    }
+
     /// The error for a reply that does not come.
     pub(crate) fn lost_error(&self) -> LostConnection {
-        let cause = Arc::new(LostCause::Stopped);
-        LostConnection::new(self.first().state.peer.clone(), cause, true)
+        LostConnection::new(self.peer(), Arc::new(LostCause::Stopped), true)
     }
 
     /// True if none of its connections has ended.

@@ -27,7 +27,7 @@ use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::sync::lock;
 
 pub(crate) use self::answers::NO_CLUSTER;
-pub(crate) use self::failure::{failure, is_about_nodes, is_refusal};
+pub(crate) use self::failure::{failure, is_about_nodes, is_refusal, refusal};
 pub(crate) use self::lane::Lane;
 use self::scan::Scans;
 use crate::config::login::{RouteLogin, endpoints};

@@ -76,7 +76,7 @@ impl<'a> Direct<'a> {
     }
 
     /// Writes a value to the client's ranges, in order. Returns when all of it has started: the reply goes out behind it, without waiting
-    /// for the acknowledgement of the client's device.
+    /// for the acknowledgement of the client's device. The last piece and the reply leave together if the handler returns at once.
     ///
     /// 8 KiB or more that lie in a [`BufferPool`](valkey_rdma_transport::BufferPool) or a [`DirectMemory`] are sent from where they
     /// are. Other bytes are copied once.
@@ -91,7 +91,10 @@ impl<'a> Direct<'a> {
             let piece = value.split_to(range.len as usize);
             let permit = self.transfers.permit(range.len).await?;
             self.transfers.unfinished = true;
-            let started = self.handle.start_write(range, piece, permit).await;
+            let started = match value.is_empty() {
+                true => self.handle.start_last_write(range, piece, permit).await,
+                false => self.handle.start_write(range, piece, permit).await,
+            };
             self.transfers.unfinished = false;
             started?;
         }

@@ -42,10 +42,10 @@ impl Server {
         if let Some(reason) = self.never_direct(&transfer) {
             return Attempt::NotDirect(reason, transfer);
         }
-        let (caller, outcome) = Caller::new(self.connector().peer().into());
+        let (caller, outcome) = Caller::new(self.peer());
         let request = Request { transfer, asking, deadline, caller };
-        if let Some((first, messages)) = self.bulk().begin(request, &self.info()) {
-            self.runtime().spawn(Opening::new(self.clone(), messages, first).run());
+        if let Some((first, orders)) = self.bulk().begin(request, &self.info()) {
+            self.runtime().spawn(Opening::new(self.clone(), orders, first).run());
         }
         outcome.await.unwrap_or_else(|_| Attempt::Failed(self.lost_error().into(), None))
     }

@@ -1,25 +1,33 @@
-//! [`Opening`]: makes the connection while calls wait for it. One attempt is for all of them: when the server is away, they wait together.
+//! [`Opening`]: makes the connection while calls wait for it. One attempt is for all of them: when the server is away, they wait together, each
+//! for as long as [`Config::offline_timeout`](crate::Config::offline_timeout) allows it.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
-use crate::bulk::{Message, NotDirect, Request, Task, earliest, passed};
+use crate::bulk::{Message, NotDirect, Orders, Request, Task};
 use crate::endpoint::Transport;
 use crate::error::{Error, LostCause, LostConnection};
-use crate::link::RawConnection;
+use crate::link::{Deadline, RawConnection};
 use crate::server::Server;
 use crate::stats::Purpose;
 
 pub(super) struct Opening {
     server: Server,
-    messages: mpsc::UnboundedReceiver<Message>,
-    waiting: VecDeque<Request>,
+    orders: Orders,
+    waiting: VecDeque<Waiting>,
+}
+
+/// A call that waits for the connection.
+struct Waiting {
+    request: Request,
+    /// Until when it waits for a server that is away. `None`: however long that takes.
+    patience: Option<Instant>,
 }
 
 /// Why there is no connection.
@@ -29,30 +37,39 @@ enum Unopened {
 }
 
 impl Opening {
-    pub(super) fn new(server: Server, messages: mpsc::UnboundedReceiver<Message>, first: Request) -> Self {
-        Self { server, messages, waiting: VecDeque::from([first]) }
+    pub(super) fn new(server: Server, orders: Orders, first: Request) -> Self {
+        let mut opening = Self { server, orders, waiting: VecDeque::new() };
+        opening.add(first);
+        opening
+    }
+
+    fn add(&mut self, request: Request) {
+        let limit = self.server.config().offline_timeout;
+        let patience = limit.and_then(|limit| Instant::now().checked_add(limit));
+        self.waiting.push_back(Waiting { request, patience });
     }
 
     /// Makes the connection, and drives it to its end.
     pub(super) async fn run(mut self) {
         match self.open().await {
             Ok(raw) => {
-                let task = Task::new(raw, self.server.connector(), self.messages, self.waiting);
+                let waiting = self.waiting.into_iter().map(|waiting| waiting.request);
+                let task = Task::new(raw, self.server.connector(), self.orders, waiting.collect());
                 // It holds no client, so that the last of its handles that is dropped ends it.
                 drop(self.server);
                 task.run().await;
             }
             Err(why) => {
-                self.messages.close();
+                let Self { orders: Orders { mut messages, .. }, waiting, .. } = self;
+                let fail = |request: Request| match &why {
+                    Unopened::NotDirect(reason) => request.goes_over_the_stream(reason.clone()),
+                    Unopened::Failed(error) => request.fails(error.clone()),
+                };
+                messages.close();
+                waiting.into_iter().for_each(|waiting| fail(waiting.request));
                 // Waits for senders in the middle of it.
-                while let Some(message) = self.messages.recv().await {
-                    self.waiting.extend(message.into_request());
-                }
-                for request in self.waiting {
-                    match &why {
-                        Unopened::NotDirect(reason) => request.goes_over_the_stream(reason.clone()),
-                        Unopened::Failed(error) => request.fails(error.clone()),
-                    }
+                while let Some(message) = messages.recv().await {
+                    message.into_request().into_iter().for_each(fail);
                 }
             }
         }
@@ -74,18 +91,44 @@ impl Opening {
 
     /// Connects for as long as a call waits.
     async fn connect(&mut self) -> Result<RawConnection, Error> {
+        loop {
+            let patience = self.waiting.front().and_then(|first| first.patience);
+            let error = match self.connect_until(patience).await {
+                Ok(raw) => return Ok(raw),
+                Err(error) => error,
+            };
+            let now = Instant::now();
+            if patience.is_none_or(|patience| patience > now) {
+                return Err(error);
+            }
+            // Calls that have come later wait on.
+            for Waiting { request, patience } in mem::take(&mut self.waiting) {
+                match patience.is_some_and(|patience| patience <= now) {
+                    true => request.fails(error.clone()),
+                    false => self.waiting.push_back(Waiting { request, patience }),
+                }
+            }
+            if self.waiting.is_empty() {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Connects for as long as a call waits. `patience`: until when, if the server is away.
+    async fn connect_until(&mut self, patience: Option<Instant>) -> Result<RawConnection, Error> {
         let server = self.server.clone();
-        let mut connected = pin!(server.connect_another(Purpose::Bulk));
+        let mut connected = pin!(server.connect_another_until(Purpose::Bulk, patience));
         let cause = loop {
-            let due = earliest(self.waiting.iter().filter_map(|request| request.deadline));
+            let due = self.waiting.iter().filter_map(|waiting| waiting.request.deadline);
+            let due = due.min_by_key(|deadline| deadline.at);
             tokio::select! {
                 connected = &mut connected => return connected,
-                message = self.messages.recv() => match message {
-                    Some(Message::Begin(request)) => self.waiting.push_back(request),
+                message = self.orders.messages.recv() => match message {
+                    Some(Message::Begin(request)) => self.add(request),
                     Some(Message::Close(_)) | None => break LostCause::Closed,
                     Some(Message::GiveUp) => break LostCause::Moved,
                 },
-                _ = passed(due) => self.end_late(),
+                () = passed(due) => self.end_late(),
                 () = some_gone(&mut self.waiting) => {}
             }
             if self.waiting.is_empty() {
@@ -97,20 +140,28 @@ impl Opening {
     }
 
     fn end_late(&mut self) {
-        for request in mem::take(&mut self.waiting) {
-            match request.deadline.filter(|deadline| deadline.has_passed()) {
-                Some(deadline) => request.fails(self.server.late(deadline)),
-                None => self.waiting.push_back(request),
+        for waiting in mem::take(&mut self.waiting) {
+            match waiting.request.deadline.filter(|deadline| deadline.has_passed()) {
+                Some(deadline) => waiting.request.fails(self.server.late(deadline)),
+                None => self.waiting.push_back(waiting),
             }
         }
     }
 }
 
+/// Completes when the time is up.
+async fn passed(deadline: Option<Deadline>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline.at).await,
+        None => pending().await,
+    }
+}
+
 /// Removes the requests whose callers have gone away, as soon as there is one. Wherever it waits, its slices go back to their memory at once.
-async fn some_gone(waiting: &mut VecDeque<Request>) {
+async fn some_gone(waiting: &mut VecDeque<Waiting>) {
     poll_fn(|cx| {
         let before = waiting.len();
-        waiting.retain_mut(|request| request.caller.poll_gone(cx).is_pending());
+        waiting.retain_mut(|waiting| waiting.request.caller.poll_gone(cx).is_pending());
         if waiting.len() < before { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;

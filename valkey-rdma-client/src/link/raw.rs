@@ -134,18 +134,20 @@ impl RawConnection {
     ///
     /// Cancel safe: received bytes are kept.
     pub(crate) async fn receive(&mut self) -> Result<Value, LostCause> {
-        poll_fn(|cx| {
-            let written = self.poll_flush(cx);
-            match (self.poll_receive(cx), written) {
-                // A peer that stopped reading may have sent the reason: that is returned first.
-                (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(LostCause::Io(error))),
-                (received, _) => received,
-            }
-        })
-        .await
+        poll_fn(|cx| self.poll_receive(cx)).await
     }
 
-    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Value, LostCause>> {
+    /// The poll form of [`receive`](Self::receive).
+    pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Value, LostCause>> {
+        let written = self.poll_flush(cx);
+        match (self.poll_value(cx), written) {
+            // A peer that stopped reading may have sent the reason: that is returned first.
+            (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(LostCause::Io(error))),
+            (received, _) => received,
+        }
+    }
+
+    fn poll_value(&mut self, cx: &mut Context<'_>) -> Poll<Result<Value, LostCause>> {
         loop {
             if let Some(value) = self.decoder.next().map_err(LostCause::Protocol)? {
                 return Poll::Ready(Ok(value));
@@ -233,7 +235,7 @@ impl RawConnection {
         poll_fn(|cx| {
             let written = self.poll_flush(cx);
             while replies.len() < count {
-                match self.poll_receive(cx) {
+                match self.poll_value(cx) {
                     Poll::Ready(Ok(Value::Push(_))) => {}
                     Poll::Ready(Ok(value)) => {
                         self.outstanding.one_less();
@@ -307,7 +309,7 @@ impl RawConnection {
     /// The error that a peer sent before it stopped reading, if any.
     pub(crate) fn read_final_error(&mut self) -> Option<ServerError> {
         let mut cx = Context::from_waker(Waker::noop());
-        while let Poll::Ready(Ok(value)) = self.poll_receive(&mut cx) {
+        while let Poll::Ready(Ok(value)) = self.poll_value(&mut cx) {
             if let Value::Error(error) = value {
                 return Some(error);
             }
@@ -323,7 +325,7 @@ impl RawConnection {
 
     /// Why the connection has ended, if this machine knows that.
     pub(crate) fn ended(&mut self) -> Option<LostCause> {
-        match self.look() {
+        match self.look(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Err(cause)) => Some(cause),
             // Push messages.
             Poll::Ready(Ok(())) | Poll::Pending => None,
@@ -332,15 +334,16 @@ impl RawConnection {
 
     /// True if the connection can be reused: it is set up, and the peer has neither closed it nor sent anything unexpected.
     pub(crate) fn is_reusable(&mut self) -> bool {
-        !self.is_provisional && self.decoder.is_empty() && self.look().is_pending()
+        let mut cx = Context::from_waker(Waker::noop());
+        !self.is_provisional && self.decoder.is_empty() && self.look(&mut cx).is_pending()
     }
 
-    /// Looks whether bytes or the end of the stream have arrived. Nothing is woken later. What a socket has received stays
-    /// in the kernel, unless it is encrypted.
-    fn look(&mut self) -> Poll<Result<(), LostCause>> {
+    /// Looks whether bytes or the end of the stream have arrived. What a socket has received stays in the kernel, unless it is encrypted. Of
+    /// the streams, only a device keeps the waker.
+    pub(crate) fn look(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
         match self.socket.peek() {
             Some(peeked) => arrived_now(peeked),
-            None => self.fill_last(&mut Context::from_waker(Waker::noop())),
+            None => self.fill_last(cx),
         }
     }
 }

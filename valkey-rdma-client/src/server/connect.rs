@@ -77,17 +77,29 @@ impl Server {
     }
 
     /// Makes one more connection. While the client reconnects, this waits for the server as long as commands do.
-    pub(crate) async fn connect_another(&self, purpose: Purpose) -> Result<RawConnection, Error> {
-        let client = self.clone();
-        let connected = self.runtime().run(async move { client.connect_here(purpose).await }).await;
+    pub(crate) fn connect_another(
+        &self,
+        purpose: Purpose,
+    ) -> impl Future<Output = Result<RawConnection, Error>> {
+        let limit = self.config().offline_timeout;
+        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+        self.connect_another_until(purpose, end)
+    }
+
+    /// Makes one more connection. While the client reconnects, this waits for the server until `end`.
+    pub(crate) async fn connect_another_until(
+        &self,
+        purpose: Purpose,
+        end: Option<Instant>,
+    ) -> Result<RawConnection, Error> {
+        let connected = self.runtime().run(self.clone().connect_here(purpose, end)).await;
         connected.unwrap_or_else(|| Err(LostConnection { may_have_run: false, ..self.lost_error() }.into()))
     }
 
     /// Makes one more connection, on the current runtime.
-    async fn connect_here(&self, purpose: Purpose) -> Result<RawConnection, Error> {
+    async fn connect_here(self, purpose: Purpose, end: Option<Instant>) -> Result<RawConnection, Error> {
         let connector = self.connector();
         let begin = Instant::now();
-        let end = self.config().offline_timeout.and_then(|limit| begin.checked_add(limit));
         // Before the attempt, so that no news is missed.
         let Some(mut redialer) = Redialer::of(connector) else {
             self.check_open()?;

@@ -242,6 +242,42 @@ async fn calls_at_the_same_time_share_one_connection() {
     drop(free_again(&memory, 0..64 * 10_000).await);
 }
 
+/// Only then does a call cost no turn of another task before its command leaves.
+#[tokio::test]
+async fn a_call_that_finds_nothing_in_flight_sends_its_command_itself_and_others_leave_it_to_the_task() {
+    let server = Server::start().await;
+    let client = connect(&server.url()).await;
+    let memory = memory(500);
+    server.set("k", vec![7; 100]);
+    bounded(client.get_direct("k", [filled(&memory, 0..100, 0)])).await.expect("placed");
+    settle().await;
+    let doorbells = || {
+        let connections = client.connections();
+        let mut bulk = connections.iter().filter(|connection| connection.purpose == Purpose::Bulk);
+        bulk.next().expect("open").stats.expect("a device").device.doorbells
+    };
+    let before = doorbells();
+    let get = |n: usize| Box::pin(client.get_direct("k", [filled(&memory, n * 100..n * 100 + 100, 0)]));
+    let mut first = get(0);
+    assert!(futures_util::poll!(&mut first).is_pending());
+    assert_eq!(doorbells(), before + 1);
+    let mut others = [get(1), get(2), get(3)];
+    for other in &mut others {
+        assert!(futures_util::poll!(other).is_pending());
+    }
+    assert_eq!(doorbells(), before + 1);
+    let (placed, others) =
+        bounded(futures_util::future::join(first, futures_util::future::join_all(others))).await;
+    assert!(others.into_iter().chain([placed]).all(|placed| placed.expect("placed").slices[0][99] == 7));
+}
+
+/// Lets the connection's task run until it sleeps.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_closed_client_begins_no_transfers() {
     let server = Server::start().await;

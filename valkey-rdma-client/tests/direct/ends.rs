@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::task::yield_now;
+use tokio::time::sleep;
 use valkey_rdma_client::transport::FeatureSet;
 use valkey_rdma_client::{Client, Config, Error, Fate, Purpose, Way};
 
@@ -73,6 +74,24 @@ async fn a_call_whose_time_is_up_ends_the_connection_and_the_next_one_makes_anot
     let placed = bounded(client.get_direct("k", [filled(&memory, 0..100, 0)])).await.expect("placed");
     assert!(placed.slices[0].iter().all(|byte| *byte == 7) && matches!(placed.way, Way::Direct));
     assert_eq!(server.accepted(), 3);
+}
+
+/// Time stands still but for waits.
+#[tokio::test(start_paused = true)]
+async fn a_call_has_its_time_from_the_reply_before_it_on() {
+    let server = Server::start().await;
+    let config = Config::default().command_timeout(LIMIT);
+    let client = Client::connect_with(server.url().as_str(), &config).await.expect("connected");
+    let memory = memory(400);
+    bounded(client.get_direct("k", [filled(&memory, 0..100, 0)])).await.expect("a reply");
+    server.conduct(Conduct::Slow(LIMIT * 2 / 3));
+    let calls = (0..4).map(|n| client.get_direct("k", [filled(&memory, n * 100..n * 100 + 100, 0)]));
+    for done in bounded(futures_util::future::join_all(calls)).await {
+        done.expect("a reply in time");
+    }
+    server.conduct(Conduct::Slow(LIMIT * 2));
+    let error = bounded(client.get_direct("k", [filled(&memory, 0..100, 0)])).await.expect_err("too late");
+    assert!(matches!(error, Error::TimedOut(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -186,6 +205,32 @@ async fn calls_that_need_a_server_that_is_away_wait_together() {
     assert!(began.elapsed() < 2 * LIMIT, "{:?}", began.elapsed());
     assert_eq!(server.accepted(), 2);
     drop(free_again(&memory, 0..800).await);
+}
+
+/// Time stands still but for waits.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_joins_others_waits_for_the_server_as_long_as_they_do() {
+    let server = Server::start().await;
+    let config = Config::default().offline_timeout(LIMIT).command_timeout(None);
+    let client = Client::connect_with(server.url().as_str(), &config).await.expect("connected");
+    let memory = memory(200);
+    let address = server.address;
+    drop(server);
+    while client.is_connected() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let call = |range: std::ops::Range<usize>| {
+        let (client, slice) = (client.clone(), filled(&memory, range, 0));
+        tokio::spawn(async move { client.get_direct("k", [slice]).await })
+    };
+    let first = call(0..100);
+    sleep(LIMIT * 3 / 4).await;
+    let second = call(100..200);
+    bounded(first).await.expect("no panic").expect_err("no server");
+    let server = bounded(Server::at(address, FeatureSet::DIRECT)).await;
+    server.set("k", vec![7; 100]);
+    let placed = bounded(second).await.expect("no panic").expect("placed");
+    assert!(placed.slices[0].iter().all(|byte| *byte == 7) && matches!(placed.way, Way::Direct));
 }
 
 #[tokio::test]

@@ -1,9 +1,11 @@
 //! Servers that break the rules: an error for the call, the end of the connection, and no byte outside of the slices.
 
+use std::sync::atomic::Ordering;
+
 use valkey_rdma_client::{Error, Fate};
 
 use super::server::{Conduct, Server};
-use super::{bounded, connect, filled, free_again, memory};
+use super::{bounded, connect, filled, free_again, memory, until};
 
 /// A get that fails, and then one of a fair server on the next connection. `conduct` is that of the first.
 async fn fails_and_recovers(conduct: Conduct) -> Error {
@@ -35,6 +37,24 @@ async fn a_reply_that_makes_no_sense_ends_the_connection() {
         let error = fails_and_recovers(Conduct::Says(reply)).await;
         assert!(matches!(error, Error::Unexpected(_)) && error.fate() == Fate::Answered, "{error:?}");
         assert!(error.to_string().starts_with("BLOB.GET: ") && error.to_string().contains(got), "{error}");
+    }
+}
+
+/// The server may think that the memory is still its own.
+#[tokio::test]
+async fn memory_of_a_reply_that_makes_no_sense_is_the_programs_when_no_write_reaches_it_d5() {
+    let server = Server::start().await;
+    let client = connect(&server.url()).await;
+    let memory = memory(100);
+    for round in 1..=3 {
+        server.conduct(Conduct::WritesAfter("*2\r\n:101\r\n:7\r\n"));
+        let error = bounded(client.get_direct("k", [filled(&memory, 0..100, 1)])).await.expect_err("a lie");
+        assert!(matches!(error, Error::Unexpected(_)), "{error:?}");
+        let mut slice = free_again(&memory, 0..100).await;
+        slice.fill(2);
+        server.shared.may_write.notify_one();
+        until(|| server.shared.wrote.load(Ordering::Relaxed) == round).await;
+        assert!(slice.iter().all(|byte| *byte == 2));
     }
 }
 

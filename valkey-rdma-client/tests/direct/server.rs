@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use valkey_rdma_client::transport::{
     Config, DeviceKind, Direct, DirectMemory, FeatureSet, Listener, RemoteRange, Stream, TransportError,
@@ -25,6 +27,10 @@ pub(crate) enum Conduct {
     Floods,
     /// Says nothing on new connections.
     Deaf,
+    /// Replies this long after the command has come, or the reply before.
+    Slow(Duration),
+    /// Replies this, and then writes to the memory all the same, when the test lets it.
+    WritesAfter(&'static str),
     /// Uses a key that the client did not name.
     WrongKey,
     /// Transfers one half, and ends the connection.
@@ -38,6 +44,10 @@ pub(crate) struct Shared {
     pub(crate) accepted: AtomicUsize,
     /// Direct commands so far.
     pub(crate) asked: AtomicUsize,
+    /// Lets the writes begin that come after a reply.
+    pub(crate) may_write: Notify,
+    /// Those that have ended.
+    pub(crate) wrote: AtomicUsize,
 }
 
 /// Dropped, it ends at once, and so do its connections.
@@ -125,6 +135,8 @@ impl Shared {
             conduct: Mutex::new(Conduct::Fair),
             accepted: AtomicUsize::new(0),
             asked: AtomicUsize::new(0),
+            may_write: Notify::new(),
+            wrote: AtomicUsize::new(0),
         })
     }
 }
@@ -146,6 +158,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
                     return;
                 }
             }
+            shared.write_later(&command, direct.as_ref());
             let Some(reply) = shared.answer(&command, direct.as_ref()).await else { return };
             if stream.write_all(&reply).await.is_err() {
                 return;
@@ -168,6 +181,21 @@ impl Shared {
 
     fn floods(&self, command: &Command) -> bool {
         matches!(self.conduct(), Conduct::Floods) && command.name().starts_with(b"BLOB.")
+    }
+
+    /// Writes to the memory of a command when the test lets it, whatever was replied.
+    fn write_later(self: &Arc<Self>, command: &Command, direct: Option<&Direct>) {
+        if let (Conduct::WritesAfter(_), Some(direct)) = (self.conduct(), direct)
+            && command.name().eq_ignore_ascii_case(b"BLOB.GET")
+        {
+            let (shared, direct, to) = (self.clone(), direct.clone(), ranges(&command.args()[1..])[0]);
+            tokio::spawn(async move {
+                shared.may_write.notified().await;
+                // It fails where the client has ended the connection.
+                drop(direct.write(to, vec![0xbd; to.len as usize]).await);
+                shared.wrote.fetch_add(1, Ordering::Relaxed);
+            });
+        }
     }
 
     /// `None`: the connection ends.
@@ -199,7 +227,8 @@ impl Shared {
     async fn transfer(&self, name: &[u8], args: &[Bytes], direct: &Direct) -> Option<Vec<u8>> {
         let conduct = self.conduct();
         match conduct {
-            Conduct::Says(reply) => return Some(reply.as_bytes().to_vec()),
+            Conduct::Says(reply) | Conduct::WritesAfter(reply) => return Some(reply.as_bytes().to_vec()),
+            Conduct::Slow(time) => tokio::time::sleep(time).await,
             Conduct::Silent => return std::future::pending().await,
             _ => {}
         }

@@ -9,6 +9,24 @@ use crate::upstream::open_error::one_line;
 
 /// The error reply for a failure, which it counts. `None`: no node answers, and the client is closed, as the end of a server closes it.
 pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Option<Reply> {
+    let reply = refusal(error, metrics);
+    if reply.is_none() {
+        match error.fate() {
+            Fate::MayHaveRun => {
+                metrics.may_have_run.add(1);
+                debug!(%error, "a command may have run");
+            }
+            _ => {
+                metrics.not_sent.add(1);
+                debug!(%error, "a command was not sent");
+            }
+        }
+    }
+    reply
+}
+
+/// As [`failure`], for a command that its client sends again if no node answers: then it is not counted.
+pub(crate) fn refusal(error: &Error, metrics: &Metrics) -> Option<Reply> {
     if let Some(refusal) = error.server().filter(|_| !is_redirection(error)) {
         return Some(refusal.clone().into());
     }
@@ -31,16 +49,7 @@ pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Option<Reply> {
         ),
         Error::Unexpected(_) => format!("ERR {error}"),
         Error::Aborted(AbortedTransaction::NotBegun { .. }) => format!("ERR {error}"),
-        _ if error.fate() == Fate::MayHaveRun => {
-            metrics.may_have_run.add(1);
-            debug!(%error, "a command may have run");
-            return None;
-        }
-        _ => {
-            metrics.not_sent.add(1);
-            debug!(%error, "a command was not sent");
-            return None;
-        }
+        _ => return None,
     };
     Some(Reply::error(one_line(&text)))
 }

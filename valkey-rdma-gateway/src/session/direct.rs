@@ -22,10 +22,11 @@ use self::staging::Staging;
 use self::upstream::{Found, Lost, Sink, Source};
 use super::route::LONGEST_DIRECT;
 use super::{Closed, Session};
-use crate::cluster::failure;
+use crate::cluster::{failure, refusal};
 use crate::command::class::Class;
 use crate::command::direct::Verb;
 use crate::core::Core;
+use crate::observe::metrics::Metrics;
 use crate::upstream::open_error::one_line;
 use crate::upstream::private::Private;
 
@@ -108,17 +109,18 @@ impl Session {
         let mut replies = Output::default();
         let moved = self.while_open(false, call.at_server(&mut private, &mut replies)).await;
         let done = match moved {
-            Ok(Err(Failed::Upstream(Lost::Server(cause)))) => {
+            Ok(Err(Failed::Upstream(lost))) => {
                 // A get changes nothing, and a set without its last byte is none.
                 let may_have_run = call.verb == Verb::Set && !private.has_open_command();
-                self.report_loss(&private, may_have_run.into(), &cause);
+                self.report_loss(&private, may_have_run.into(), &lost.to_string());
                 if call.verb == Verb::Set {
                     // It may have refused the value before its end.
                     self.out.put(&replies.copy_to_bytes(replies.remaining()));
                 }
-                return call.lost(&cause);
+                return call.lost(&lost);
             }
-            Ok(moved) => self.moved(call, moved),
+            Ok(Err(Failed::Client(error))) => self.client_failed(error),
+            Ok(Ok(moved)) => Ok(self.moved(call, moved)),
             Err(Closed) => Err(self.client_ended()),
         };
         // A value that is not read to its end is in the way of the next client.
@@ -138,36 +140,34 @@ impl Session {
         };
         self.metrics().private_commands.add(1);
         match self.while_open(false, Box::pin(call.at_node(client))).await {
-            Ok(Err(Failed::Upstream(Lost::Node(error)))) if is_node_full(&error) => {
-                Ok(Done::Reply(no_room(&error.to_string())))
-            }
-            Ok(Err(Failed::Upstream(Lost::Node(error)))) => match failure(&error, self.metrics()) {
+            Ok(Err(Failed::Upstream(lost))) => match call.answer(&lost, self.metrics()) {
                 Some(reply) => Ok(Done::Reply(reply)),
-                None => call.lost(&error.to_string()),
+                None => call.lost(&lost),
             },
-            Ok(moved) => self.moved(call, moved),
+            Ok(Err(Failed::Client(error))) => self.client_failed(error),
+            Ok(Ok(moved)) => Ok(self.moved(call, moved)),
             Err(Closed) => Err(self.client_ended()),
         }
     }
 
     /// Counts what was moved.
-    fn moved(&mut self, call: &Call, moved: Result<Moved, Failed>) -> Result<Done, Closed> {
-        match moved {
-            Ok((done, None)) => Ok(done),
-            Ok((done, Some(len))) => {
-                let metrics = self.metrics();
-                let (transfers, bytes) = match call.verb {
-                    Verb::Get => (&metrics.direct_gets, &metrics.direct_get_bytes),
-                    Verb::Set => (&metrics.direct_sets, &metrics.direct_set_bytes),
-                };
-                transfers.add(1);
-                bytes.add(len as u64);
-                Ok(done)
-            }
-            Err(Failed::Client(_)) if self.stream.close_error().is_some() => Err(self.client_ended()),
-            Err(Failed::Client(error)) => Ok(Done::Reply(DirectError::from(error).into())),
-            Err(Failed::Upstream(Lost::Server(cause))) => call.lost(&cause),
-            Err(Failed::Upstream(Lost::Node(error))) => call.lost(&error.to_string()),
+    fn moved(&self, call: &Call, (done, moved): Moved) -> Done {
+        if let Some(len) = moved {
+            let metrics = self.metrics();
+            let (transfers, bytes) = match call.verb {
+                Verb::Get => (&metrics.direct_gets, &metrics.direct_get_bytes),
+                Verb::Set => (&metrics.direct_sets, &metrics.direct_set_bytes),
+            };
+            transfers.add(1);
+            bytes.add(len as u64);
+        }
+        done
+    }
+
+    fn client_failed(&self, error: TransportError) -> Result<Done, Closed> {
+        match self.stream.close_error() {
+            Some(_) => Err(self.client_ended()),
+            None => Ok(Done::Reply(DirectError::from(error).into())),
         }
     }
 
@@ -261,13 +261,24 @@ impl Call {
         Moving { direct: &self.direct, staging, ranges: &self.ranges, len }
     }
 
+    /// The reply to a failure at a node. `None`: it was lost.
+    fn answer(&self, lost: &Lost, metrics: &Metrics) -> Option<Reply> {
+        match (lost, self.verb) {
+            (Lost::Server(_), _) => None,
+            (Lost::Node(error), _) if is_node_full(error) => Some(no_room(&error.to_string())),
+            // Its client asks again over the stream, so no command is without its reply.
+            (Lost::Node(error), Verb::Get) => refusal(error, metrics),
+            (Lost::Node(error), Verb::Set) => failure(error, metrics),
+        }
+    }
+
     /// The server was lost. A value may be stored or not, so its client is closed, as the end of the server would close it. A get has
     /// changed nothing, and may be tried over the stream (spec clause D-7).
-    fn lost(&self, cause: &str) -> Result<Done, Closed> {
+    fn lost(&self, lost: &Lost) -> Result<Done, Closed> {
         match self.verb {
             Verb::Get => Ok(Done::Reply(Reply::error(format!(
                 "NODIRECT the server was lost before the end of the value: {}",
-                one_line(cause)
+                one_line(&lost.to_string())
             )))),
             Verb::Set => Err(Closed),
         }

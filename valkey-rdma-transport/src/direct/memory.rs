@@ -1,7 +1,6 @@
 //! [`DirectMemory`]: who may use which bytes of it, the application or a device.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Weak};
@@ -12,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 
 use super::piece::{ForeignBytes, Piece};
+use super::ranges::{Cut, Ranges};
 use crate::send_memory::SendMemory;
 use crate::sync::{Mutex, lock};
 
@@ -60,24 +60,6 @@ struct Inner {
     /// Notified when a range comes back.
     came_back: Notify,
 }
-
-/// All bytes that no [`DirectSlice`] has, in pieces by their offset. No piece is empty, and none overlap.
-#[derive(Default)]
-struct Ranges {
-    free: BTreeMap<u32, Piece>,
-    /// Devices may use these.
-    lent: BTreeMap<u32, Lent>,
-}
-
-/// A range that devices may use.
-struct Lent {
-    bytes: Piece,
-    /// Ends the connection whose peer may use it.
-    cut: Option<Cut>,
-}
-
-/// Ends a connection, unless it is gone.
-pub(crate) type Cut = Arc<dyn Fn() + Send + Sync>;
 
 /// A range of a [`DirectMemory`], owned: no one else reads or writes it. Dropped, it can be taken again.
 pub struct DirectSlice {
@@ -164,9 +146,8 @@ impl DirectMemory {
     }
 
     fn new(start: usize, len: u32, bytes: Piece, owner: Arc<dyn Any + Send + Sync>) -> Self {
-        let ranges = Ranges { free: BTreeMap::from([(0, bytes)]), ..Ranges::default() };
         let sent = SendMemory::new(start, len, owner);
-        Self(Arc::new(Inner { sent, ranges: Mutex::new(ranges), came_back: Notify::new() }))
+        Self(Arc::new(Inner { sent, ranges: Mutex::new(Ranges::of(bytes)), came_back: Notify::new() }))
     }
 
     /// Length in bytes.
@@ -213,13 +194,7 @@ impl DirectMemory {
     /// has no reply in time: [`take_when_free`](Self::take_when_free) waits until the devices of these connections are closed. What else was
     /// in flight on them is lost.
     pub fn recall(&self, range: Range<usize>) {
-        let cuts: Vec<_> = {
-            let ranges = lock(&self.0.ranges);
-            let end = u32::try_from(range.end).unwrap_or(u32::MAX);
-            let lent = ranges.lent.range(..end);
-            let reaches = |(first, lent): &(&u32, &Lent)| **first as usize + lent.bytes.len() > range.start;
-            lent.filter(reaches).filter_map(|(_, lent)| lent.cut.clone()).collect()
-        };
+        let cuts = lock(&self.0.ranges).cuts(range);
         // That takes the lock of the connection, which lends under it.
         cuts.iter().for_each(|cut| cut());
     }
@@ -257,7 +232,7 @@ impl DirectMemory {
 impl DirectMemory {
     /// Copies bytes to where a device may write. `false`: it may not, and a part may have been copied.
     pub(crate) fn copy_in(&self, offset: usize, mut bytes: &[u8]) -> bool {
-        self.visit_lent(offset..offset + bytes.len(), &mut |piece, range| {
+        lock(&self.0.ranges).visit_lent(offset..offset + bytes.len(), &mut |piece, range| {
             let (now, later) = bytes.split_at(range.len());
             piece[range].copy_from_slice(now);
             bytes = later;
@@ -271,30 +246,12 @@ impl DirectMemory {
     pub(crate) fn copy_to(&self, range: Range<usize>, out: &mut dyn BufMut) -> bool {
         self.0.sent.copy_to(range.clone(), out)
             || (self.is_lent(range.clone())
-                && self.visit_lent(range, &mut |piece, range| out.put_slice(&piece[range])))
+                && lock(&self.0.ranges).visit_lent(range, &mut |piece, range| out.put_slice(&piece[range])))
     }
 
     /// Whether a device may use all of this range.
     pub(crate) fn is_lent(&self, range: Range<usize>) -> bool {
-        self.visit_lent(range, &mut |_, _| ())
-    }
-
-    /// Shows what makes up `range`, as ranges of lent pieces in order, up to the first byte that is not lent: `false`.
-    fn visit_lent(&self, range: Range<usize>, visit: &mut dyn FnMut(&mut Piece, Range<usize>)) -> bool {
-        let mut ranges = lock(&self.0.ranges);
-        let mut at = range.start;
-        while at < range.end {
-            let Some((&first, lent)) = ranges.lent.range_mut(..=at as u32).next_back() else { return false };
-            let bytes = &mut lent.bytes;
-            let first = first as usize;
-            let end = bytes.len().min(range.end - first);
-            if at - first >= end {
-                return false;
-            }
-            visit(bytes, at - first..end);
-            at = first + end;
-        }
-        true
+        lock(&self.0.ranges).visit_lent(range, &mut |_, _| ())
     }
 }
 
@@ -317,43 +274,6 @@ impl WeakDirectMemory {
     #[cfg(feature = "emulated")]
     pub(crate) fn upgrade(&self) -> Option<DirectMemory> {
         self.0.upgrade().map(DirectMemory)
-    }
-}
-
-impl Ranges {
-    /// Cuts `len` bytes out of a free piece. `None`: one of them is not free.
-    fn take(&mut self, offset: u32, len: usize) -> Option<Piece> {
-        let (&first, piece) = self.free.range_mut(..=offset).next_back()?;
-        let skip = (offset - first) as usize;
-        if piece.len() < skip + len {
-            return None;
-        }
-        let mut bytes = piece.split_off(skip);
-        if piece.is_empty() {
-            self.free.remove(&first);
-        }
-        let rest = bytes.split_off(len);
-        if !rest.is_empty() {
-            self.free.insert(offset + len as u32, rest);
-        }
-        Some(bytes)
-    }
-
-    /// Puts a piece back, and joins it with its neighbours.
-    fn put_back(&mut self, mut offset: u32, mut bytes: Piece) {
-        let before = self.free.range(..offset).next_back();
-        if let Some((first, _)) = before
-            .map(|(first, piece)| (*first, piece.len()))
-            .filter(|(first, len)| *first as usize + len == offset as usize)
-            && let Some(mut left) = self.free.remove(&first)
-        {
-            left.unsplit(bytes);
-            (offset, bytes) = (first, left);
-        }
-        if let Some(right) = self.free.remove(&(offset + bytes.len() as u32)) {
-            bytes.unsplit(right);
-        }
-        self.free.insert(offset, bytes);
     }
 }
 
@@ -409,7 +329,7 @@ impl DirectSlice {
         let bytes = std::mem::take(&mut self.bytes);
         let range = self.offset..self.offset + bytes.len() as u32;
         if !bytes.is_empty() {
-            lock(&self.memory.0.ranges).lent.insert(self.offset, Lent { bytes, cut });
+            lock(&self.memory.0.ranges).lend(self.offset, bytes, cut);
         }
         LentSlice { range, memory: self.memory.clone() }
     }
@@ -428,9 +348,10 @@ impl LentSlice {
     }
 
     fn remove(&self) -> Piece {
-        let empty = self.range.is_empty();
-        let lent = (!empty).then(|| lock(&self.memory.0.ranges).lent.remove(&self.range.start));
-        lent.flatten().map(|lent| lent.bytes).unwrap_or_default()
+        if self.range.is_empty() {
+            return Piece::default();
+        }
+        lock(&self.memory.0.ranges).take_back(self.range.start)
     }
 }
 

@@ -44,8 +44,10 @@ impl Stream {
     /// is the server's side; [`TransportError::Memory`] if the memory cannot be pinned, [`TransportError::Device`] if the device
     /// refuses; the error of the end if the connection has ended. The slice goes back to its memory.
     pub fn expose(&self, slice: DirectSlice, access: Access) -> Result<Exposed, TransportError> {
-        let cut = self.shared.cut_later();
-        self.shared.with(|connection| connection.expose(slice, access, cut))
+        self.shared.with(|connection| {
+            let cut = connection.device.direct.cut.get_or_insert_with(|| self.shared.cut_later()).clone();
+            connection.expose(slice, access, cut)
+        })
     }
 
     /// A handle that starts direct transfers. `None` unless this is the server's side, and its client has chosen
@@ -144,7 +146,7 @@ impl Direct {
     /// Cancel safety: if the future is dropped, some first part of the bytes is written nevertheless. Until it is, the range is in
     /// use; what is written to the stream next arrives after it.
     pub async fn write(&self, to: RemoteRange, bytes: impl Into<Bytes>) -> Result<(), TransportError> {
-        let transfer = self.start(to, bytes.into(), None).await?;
+        let transfer = self.start(to, bytes.into(), None, Departure::Now).await?;
         self.complete(transfer).await
     }
 
@@ -162,7 +164,24 @@ impl Direct {
         bytes: impl Into<Bytes>,
         guard: impl Send + 'static,
     ) -> Result<(), TransportError> {
-        self.start(to, bytes.into(), Some(Box::new(guard))).await.map(drop)
+        self.start(to, bytes.into(), Some(Box::new(guard)), Departure::Now).await.map(drop)
+    }
+
+    /// As [`start_write`](Self::start_write), for the last bytes before the reply: they leave together with what is written to the stream
+    /// next, by one doorbell. If nothing is, they leave when the stream is next driven: that of a [driven](Stream::driven) stream when its
+    /// owner next reads.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// Cancel safety: as [`write`](Self::write).
+    pub async fn start_last_write(
+        &self,
+        to: RemoteRange,
+        bytes: impl Into<Bytes>,
+        guard: impl Send + 'static,
+    ) -> Result<(), TransportError> {
+        self.start(to, bytes.into(), Some(Box::new(guard)), Departure::WithReply).await.map(drop)
     }
 
     /// Starts to write. The number of the last transfer of it.
@@ -171,9 +190,11 @@ impl Direct {
         to: RemoteRange,
         bytes: Bytes,
         mut guard: Option<Guard>,
+        departure: Departure,
     ) -> Result<u64, TransportError> {
         fits(bytes.len(), to)?;
-        let in_place = self.0.with(|connection| connection.write_in_place(to, &bytes, &mut guard))?;
+        let in_place =
+            self.0.with(|connection| connection.write_in_place(to, &bytes, &mut guard, departure))?;
         if let Some(transfer) = in_place {
             return Ok(transfer);
         }
@@ -181,7 +202,9 @@ impl Direct {
         // One piece of nothing, if there are no bytes.
         loop {
             let (piece, later) = rest.split_at(rest.len().min(STAGED_PIECE));
-            let transfer = self.poll(|connection, cx| connection.poll_write_staged(cx, at, piece)).await?;
+            let departure = if later.is_empty() { departure } else { Departure::Now };
+            let transfer =
+                self.poll(|connection, cx| connection.poll_write_staged(cx, at, piece, departure)).await?;
             if later.is_empty() {
                 self.0.with(|connection| connection.hold_guard(transfer, &mut guard));
                 return Ok(transfer);
@@ -216,6 +239,13 @@ impl Direct {
     async fn poll<T>(&self, mut poll: impl FnMut(&mut ConnectionState, &mut Context<'_>) -> Poll<T>) -> T {
         poll_fn(|cx| self.0.with(|connection| poll(connection, cx))).await
     }
+}
+
+/// When a transfer is handed to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Departure {
+    Now,
+    WithReply,
 }
 
 impl fmt::Debug for Direct {
@@ -256,6 +286,7 @@ impl ConnectionState {
         to: RemoteRange,
         bytes: &[u8],
         guard: &mut Option<Guard>,
+        departure: Departure,
     ) -> Result<Option<u64>, TransportError> {
         let pinned = PinnedSlice::of(bytes).filter(|pinned| {
             bytes.len() >= SEND_IN_PLACE_FROM || !bytes.is_empty() && self.device.direct.knows(pinned)
@@ -266,8 +297,16 @@ impl ConnectionState {
         self.device.counters.lent += bytes.len() as u64;
         self.device.direct.hold(transfer, Held::Source { _bytes: pinned });
         self.hold_guard(transfer, guard);
-        self.flush_work();
+        self.depart(departure);
         Ok(Some(transfer))
+    }
+
+    /// Hands what has started to the device, or leaves that to whatever comes next.
+    fn depart(&mut self, departure: Departure) {
+        match departure {
+            Departure::Now => self.flush_work(),
+            Departure::WithReply => self.is_held_back = true,
+        }
     }
 
     /// Keeps it until the transfer is complete, which it may be already.
@@ -286,6 +325,7 @@ impl ConnectionState {
         cx: &mut Context<'_>,
         to: RemoteRange,
         bytes: &[u8],
+        departure: Departure,
     ) -> Poll<Result<u64, TransportError>> {
         let free_after = self.device.direct.slot_free_after();
         if self.poll_transferred(cx, free_after)?.is_pending() {
@@ -297,7 +337,7 @@ impl ConnectionState {
         let local = self.device.stage(bytes)?;
         let transfer = self.start(Direction::Write, local, to)?;
         self.device.direct.slot_used(transfer);
-        self.flush_work();
+        self.depart(departure);
         Poll::Ready(Ok(transfer))
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use valkey_rdma_proto::work::{Region, RegionId, Slice};
 
 use crate::device::Access;
-use crate::direct::{DirectMemory, LeftBehind, LentSlice, WeakDirectMemory};
+use crate::direct::{Cut, DirectMemory, LeftBehind, LentSlice, WeakDirectMemory};
 use crate::send_memory::{PinnedSlice, SendMemory};
 use crate::sync::{Mutex, lock};
 
@@ -18,6 +18,8 @@ pub(super) struct DirectIo {
     registered: Vec<(WeakDirectMemory, Access, Region)>,
     /// What regions kept that are deregistered. To be dropped without holding the connection's lock: its owner may wait for other threads.
     pub(super) deregistered: Vec<SendMemory>,
+    /// Ends this connection, once something was exposed.
+    pub(super) cut: Option<Cut>,
     /// Ranges that were exposed, and dropped while the peer could use them.
     pub(super) left_behind: LeftBehind,
     /// What transfers use, each with its number: given back when that is complete, or after the device is gone.

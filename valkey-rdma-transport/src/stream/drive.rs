@@ -173,7 +173,7 @@ impl ConnectionState {
                 return DriveOutcome::Yield;
             }
             news = news && self.take_cm_event(cx);
-            if news || found > 0 || self.core.is_closed() {
+            if news || found > 0 || self.is_held_back || self.core.is_closed() {
                 self.flush_work();
             }
             if self.close_error.is_some() {
@@ -235,6 +235,7 @@ impl ConnectionState {
         let epoch = self.epoch;
         let clock = || proto::Instant::from_origin(epoch.elapsed());
         let mut connected = true;
+        self.is_held_back = false;
         while let Some(work) = self.core.poll_work(clock) {
             connected &= self.device.queue(work);
         }

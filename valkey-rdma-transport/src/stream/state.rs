@@ -41,8 +41,8 @@ impl SharedConnection {
             let result = step(&mut connection);
             // Tasks are woken without holding the lock: a waker may drop its task, and the task this connection.
             let ended = connection.close_error.is_some();
-            let ConnectionState { wakers, core, look, .. } = &mut *connection;
-            (result, wakers.take_ready(core, *look, ended), connection.take_to_free())
+            let ConnectionState { wakers, core, look, is_held_back, .. } = &mut *connection;
+            (result, wakers.take_ready(core, *look, ended, *is_held_back), connection.take_to_free())
         };
         wake_set.wake();
         result
@@ -64,6 +64,8 @@ pub(super) struct ConnectionState {
     pub(super) core: Connection,
     pub(super) device: DeviceIo,
     pub(super) poll_policy: PollPolicy,
+    /// A transfer has started, and was not handed to the device: that leaves with what comes next.
+    pub(super) is_held_back: bool,
     pub(super) wakers: Wakers,
     /// The id of the current driver.
     pub(super) driver: u64,
@@ -137,6 +139,7 @@ impl ConnectionState {
             core,
             device,
             poll_policy: PollPolicy::new(polling, config.spin_limit, one_thread),
+            is_held_back: false,
             wakers: Wakers::default(),
             driver: 0,
             close_error: None,
@@ -326,7 +329,13 @@ impl Wakers {
     }
 
     /// Takes the wakers of the tasks that have something to do now.
-    fn take_ready(&mut self, core: &Connection, look: Option<Look>, ended: bool) -> WakeSet {
+    fn take_ready(
+        &mut self,
+        core: &Connection,
+        look: Option<Look>,
+        ended: bool,
+        is_held_back: bool,
+    ) -> WakeSet {
         let mut ready = WakeSet::default();
         if self.reader.is_some() && (ended || core.readable().is_some()) {
             ready.reader = self.reader.take();
@@ -349,7 +358,9 @@ impl Wakers {
         // A deadline that moves later, as with every message, needs no wake-up: the timer fires early, and is then set
         // again.
         let timer_is_late = |due| self.driver_deadline.is_none_or(|set_for| due < set_for);
-        if self.driver.is_some() && (ended || next_due(core, look).is_some_and(timer_is_late)) {
+        // If what is held back leaves before it runs, it finds nothing to do.
+        if self.driver.is_some() && (ended || is_held_back || next_due(core, look).is_some_and(timer_is_late))
+        {
             ready.driver = self.driver.take();
         }
         ready

@@ -169,6 +169,57 @@ async fn a_value_in_registered_memory_leaves_from_where_it_is_by_one_doorbell_d3
 }
 
 #[tokio::test]
+async fn the_last_bytes_of_a_value_and_the_reply_leave_by_one_doorbell_d3() {
+    let (mut client, server, direct) = direct_pair().await;
+    let mut server = server.driven();
+    let (memory, staging) = (memory(100_000), memory(100_000));
+    direct.register(&staging).expect("registered");
+    for (round, in_place) in [true, false, true, false].into_iter().enumerate() {
+        let value = pattern(round as u64, 100_000);
+        let exposed = expose(&client, &memory, 0..100_000, 0, Access::RemoteWrite);
+        let bytes = match in_place {
+            true => {
+                let mut slice = bounded(staging.take_when_free(0..100_000)).await.expect("inside");
+                slice.copy_from_slice(&value);
+                slice.freeze()
+            }
+            false => value.clone().into(),
+        };
+        let before = server.stats();
+        bounded(direct.start_last_write(exposed.remote(), bytes, ())).await.expect("started");
+        assert_eq!(server.stats().device.doorbells, before.device.doorbells, "it waits for the reply");
+        say(&mut server, 1).await;
+        let after = server.stats();
+        assert_eq!(after.device.doorbells - before.device.doorbells, 1);
+        assert_eq!(after.protocol.work_requests - before.protocol.work_requests, 2);
+        tokio::select! {
+            said = hear(&mut client) => assert_eq!(said, 1),
+            read = server.read_u8() => panic!("the client has written nothing: {read:?}"),
+        }
+        assert!(exposed.withdraw()[..] == value, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_are_held_back_for_a_reply_leave_without_one_when_the_stream_is_driven() {
+    for driven in [true, false] {
+        let (client, server, direct) = direct_pair().await;
+        let mut server = if driven { server.driven() } else { server };
+        let memory = memory(100_000);
+        let exposed = expose(&client, &memory, 0..100_000, 0, Access::RemoteWrite);
+        let (guard, gone) = tokio::sync::oneshot::channel::<()>();
+        let started = direct.start_last_write(exposed.remote(), pattern(1, 100_000), guard);
+        bounded(started).await.expect("started");
+        // The guard is dropped when the client's device has acknowledged it.
+        tokio::select! {
+            read = server.read_u8() => panic!("the client has written nothing: {read:?}"),
+            dropped = bounded(gone) => assert!(dropped.is_err()),
+        }
+        assert!(exposed.withdraw()[..] == pattern(1, 100_000), "driven: {driven}");
+    }
+}
+
+#[tokio::test]
 async fn what_was_read_is_passed_on_from_where_it_is_without_another_registration() {
     let (client, server, direct) = direct_pair().await;
     let (memory, staging) = (memory(2 * MIB), memory(MIB));

@@ -1,5 +1,6 @@
 //! [`Source`] and [`Sink`]: the value of a key at the server, read and written piece by piece, on a connection that no other client uses meanwhile.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
@@ -18,6 +19,15 @@ pub(super) enum Lost {
     Server(String),
     /// What the library says of a node.
     Node(Box<Error>),
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(cause) => f.write_str(cause),
+            Self::Node(error) => error.fmt(f),
+        }
+    }
 }
 
 impl From<String> for Lost {

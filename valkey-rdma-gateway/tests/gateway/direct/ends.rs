@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use valkey_rdma_mock::MockServer;
+use valkey_rdma_mock::{MockCluster, MockServer};
 
 use super::{Wire, bounded, cut, gateway_with, pattern};
 use crate::scripted::{Scripted, expect};
@@ -109,6 +109,30 @@ async fn a_server_that_ends_in_the_middle_of_a_get_refers_to_the_stream_and_the_
     connection.write_all(&[head.as_bytes(), &value, b"\r\n"].concat()).await.unwrap();
     assert!(text(&wire.client.reply().await).starts_with("[:2097152 "));
     assert!(wire.memory() == value);
+}
+
+/// Its client reads the value again over the stream, so no command is without its reply.
+#[tokio::test]
+async fn a_node_that_ends_in_the_middle_of_a_get_is_no_command_that_may_have_run_d7() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let (gateway, addr) = gateway_with("", |config| {
+        (config.routes[0].servers, config.routes[0].cluster) = (mocks.urls(), true);
+    })
+    .await;
+    let key = mocks.key_of(1, 0);
+    let mut client = gateway.client().await;
+    // Far more than the gateway and its connections can hold.
+    let len = 64 << 20;
+    client.send(&encode(["SETRANGE", &key, &(len - 1).to_string(), "x"])).await;
+    client.expect_bytes(b":67108864\r\n").await;
+    let mut wire = Wire::new(addr, &vec![0; len]).await;
+    wire.client.command(&wire.line(&format!("BLOB.GET {key} @"))).await;
+    gateway.until("gateway_direct_pinned_bytes", |bytes| bytes > 0).await;
+    mocks.kill(1).await;
+    let error = text(&wire.client.reply().await);
+    assert!(error.starts_with("-NODIRECT the server was lost before the end of the value: "), "{error}");
+    assert_eq!(gateway.info("gateway_commands_may_have_run").await, 0);
+    assert_eq!(gateway.info("gateway_commands_not_sent").await, 0);
 }
 
 #[tokio::test]
