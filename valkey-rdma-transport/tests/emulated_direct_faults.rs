@@ -2,6 +2,11 @@
 
 #![cfg(feature = "emulated")]
 
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use valkey_rdma_proto::work::{Region, RegionId};
+use valkey_rdma_transport::device::{self, DeviceConnection, DeviceLayer, DeviceOptions, SendMemory};
 use valkey_rdma_transport::emulated::{Device, Link};
 use valkey_rdma_transport::raw::Access;
 use valkey_rdma_transport::{
@@ -69,4 +74,51 @@ async fn a_pool_that_cannot_be_registered_is_copied_for_transfers() {
     direct.write(exposed.remote(), buffer.freeze()).await.expect("written");
     assert!(exposed.withdraw().iter().all(|byte| *byte == 7));
     assert_eq!(server.stats().device.lent, 0);
+}
+
+/// Keeps the regions of direct memory that are registered.
+struct Watched {
+    below: Box<dyn DeviceConnection>,
+    registered: Arc<Mutex<Vec<RegionId>>>,
+}
+
+impl DeviceLayer for Watched {
+    fn below(&self) -> &dyn DeviceConnection {
+        &*self.below
+    }
+
+    fn below_mut(&mut self) -> &mut dyn DeviceConnection {
+        &mut *self.below
+    }
+
+    fn register_direct(&mut self, memory: &DirectMemory, access: Access) -> Result<Region, TransportError> {
+        let region = self.below.register_direct(memory, access)?;
+        self.registered.lock().expect("no panic").push(region.id);
+        Ok(region)
+    }
+
+    fn deregister(&mut self, region: RegionId) -> Option<SendMemory> {
+        self.registered.lock().expect("no panic").retain(|known| *known != region);
+        self.below.deregister(region)
+    }
+}
+
+/// An adapter keeps a key until then, whatever the program has dropped.
+#[tokio::test]
+async fn memory_that_nothing_uses_any_more_is_deregistered_with_the_device_d2() {
+    let config = Config::default().offers(FeatureSet::DIRECT).requires(FeatureSet::DIRECT);
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let mut listener = Listener::bind(DeviceKind::Emulated, any, &config).await.expect("listens");
+    let options = DeviceOptions::default();
+    let below = device::open(DeviceKind::Emulated, listener.local_addr(), &options).await.expect("opens");
+    let registered = Arc::<Mutex<Vec<RegionId>>>::default();
+    let layer = Watched { below, registered: registered.clone() };
+    let (client, server) = tokio::join!(Stream::connect_over(Box::new(layer), &config), listener.accept());
+    let (client, _server) = (client.expect("connects"), server.expect("accepts"));
+    for _ in 0..3 {
+        let memory = DirectMemory::allocate(LEN).expect("a length");
+        let slice = memory.take(0..LEN).expect("free");
+        drop(client.expose(slice, Access::RemoteWrite).expect("exposed").withdraw());
+        assert_eq!(registered.lock().expect("no panic").len(), 1, "that of the memory before is gone");
+    }
 }
