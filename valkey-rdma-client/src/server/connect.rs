@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
 use valkey_rdma_transport::Duplex;
 
 use super::{Inner, Server};
@@ -79,7 +80,9 @@ impl Server {
     /// Makes one more connection. While the client reconnects, this waits for the server as long as commands do.
     pub(crate) async fn connect_another(&self, purpose: Purpose) -> Result<RawConnection, Error> {
         let client = self.clone();
-        let connected = self.runtime().run(async move { client.connect_here(purpose).await }).await;
+        // The attempts are a part of the call that waits for them.
+        let connect = async move { client.connect_here(purpose).await }.in_current_span();
+        let connected = self.runtime().run(connect).await;
         connected.unwrap_or_else(|| Err(LostConnection { may_have_run: false, ..self.lost_error() }.into()))
     }
 
