@@ -12,6 +12,7 @@ use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::events::ConnectionEvents;
 use crate::server::Server;
+use crate::spans::Call;
 use crate::stats::{ConnectionInfo, ConnectionStatus, Counters};
 
 mod connect;
@@ -109,9 +110,10 @@ impl Client {
     /// Dropping the future discards the reply and never shifts the replies of others. The command may or may not run.
     pub async fn command(&self, command: impl IntoCommand) -> Result<Value, Error> {
         let command = command.into_command();
+        let call = Call::command(self.endpoint(), &command);
         match &self.deployment {
-            Deployment::Server(server) => server.execute(command).await,
-            Deployment::Cluster(cluster) => cluster.execute(command).await,
+            Deployment::Server(server) => call.run(server.execute(command)).await,
+            Deployment::Cluster(cluster) => call.run(cluster.execute(command)).await,
         }
     }
 
@@ -161,7 +163,7 @@ impl Client {
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         match &self.deployment {
-            Deployment::Server(server) => &server.connector().endpoint,
+            Deployment::Server(server) => server.endpoint(),
             Deployment::Cluster(cluster) => cluster.endpoint(),
         }
     }

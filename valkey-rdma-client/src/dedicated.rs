@@ -8,10 +8,12 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use valkey_rdma_resp::{FromValue, ServerError, Value};
 
-use crate::command::{Command, IntoCommand};
+use crate::command::{Command, IntoCommand, Reply};
+use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
 use crate::link::{Answer, Outstanding, RawConnection, Watch, keepalive_limit};
 use crate::server::Server;
+use crate::spans::{self, Batch, Call};
 use crate::stats::{ConnectionInfo, Purpose};
 
 /// A connection with one owner: [`Client::dedicated`](crate::Client::dedicated). Commands of other tasks do not come in between. Commands have no time limit
@@ -53,13 +55,13 @@ impl Server {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
-        self.checkout(Purpose::Call).await?.execute(command).await
+        self.checkout(Purpose::Call).await?.exchange(command).await
     }
 
     /// Sends a command that must not wait behind others on a connection of its own.
     pub(crate) async fn overtake(&self, command: Command) -> Result<Value, Error> {
         let command = self.limited(command);
-        self.checkout(Purpose::Call).await?.execute(command).await
+        self.checkout(Purpose::Call).await?.exchange(command).await
     }
 
     /// Sets the client's time limit on a command without one.
@@ -152,8 +154,14 @@ impl Dedicated {
     }
 
     pub(crate) async fn execute(&mut self, command: Command) -> Result<Value, Error> {
+        let call = Call::command(self.endpoint(), &command);
+        call.run(self.exchange(command)).await
+    }
+
+    /// Sends a command that is a part of a call, and returns its reply.
+    pub(crate) async fn exchange(&mut self, command: Command) -> Result<Value, Error> {
         let limit = command.limit();
-        let mut replies = self.execute_all(&[command], limit).await?;
+        let mut replies = self.exchange_all(&[command], limit).await?;
         Ok(replies.pop().unwrap_or(Ok(Value::Nil))?)
     }
 
@@ -170,6 +178,16 @@ impl Dedicated {
         commands: &[Command],
         limit: Option<Duration>,
     ) -> Result<Vec<Result<Value, ServerError>>, Error> {
+        let call = Call::batch(self.endpoint(), Batch::Pipeline, commands);
+        call.run_all(self.exchange_all(commands, limit)).await
+    }
+
+    /// As [`execute_all`](Self::execute_all), for commands that are a part of a call.
+    pub(crate) async fn exchange_all(
+        &mut self,
+        commands: &[Command],
+        limit: Option<Duration>,
+    ) -> Result<Vec<Reply>, Error> {
         if let Some(refusal) = commands.iter().find_map(Command::dedicated_refusal) {
             return Err(refusal.into());
         }
@@ -244,12 +262,14 @@ impl Dedicated {
             Some(limit) => match self.client.runtime().timed(|| timeout(limit, work(&mut raw))).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
+                    spans::used(|| self.info.clone());
                     let may_have_run = raw.write_buffer.has_written_command();
                     self.cause = Arc::new(LostCause::TimedOut { limit });
                     return Err(TimedOut { peer: self.peer(), limit, may_have_run }.into());
                 }
             },
         };
+        spans::used(|| self.info.clone());
         match outcome {
             Ok(value) => {
                 self.raw = Some(raw);
@@ -270,6 +290,11 @@ impl Dedicated {
 
     pub(crate) fn lost_error(&self, may_have_run: bool) -> Error {
         LostConnection::new(self.peer(), self.cause.clone(), may_have_run).into()
+    }
+
+    /// What it leads to, as configured.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        self.client.endpoint()
     }
 
     fn peer(&self) -> Arc<str> {

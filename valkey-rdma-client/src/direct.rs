@@ -13,6 +13,7 @@ use valkey_rdma_transport::DirectSlice;
 use crate::bulk::{Direction, NotDirect, Placed, Transfer, Way};
 use crate::client::{Client, Deployment};
 use crate::error::Error;
+use crate::spans::Call;
 
 impl Client {
     /// Reads a value into registered memory: where the server offers direct transfers, its adapter writes the bytes into the slices, one after
@@ -140,9 +141,11 @@ impl Client {
     }
 
     async fn transfer(&self, transfer: Transfer) -> Result<Placed, Error> {
-        match &self.deployment {
-            Deployment::Server(server) => server.transfer(transfer).boxed().await,
-            Deployment::Cluster(cluster) => cluster.transfer(transfer).boxed().await,
-        }
+        let call = Call::times(self.endpoint(), transfer.direction.verb(), 1);
+        let transfer = match &self.deployment {
+            Deployment::Server(server) => server.transfer(transfer).boxed(),
+            Deployment::Cluster(cluster) => cluster.transfer(transfer).boxed(),
+        };
+        call.run(transfer).await.inspect(|placed| call.moved(&placed.way))
     }
 }

@@ -154,6 +154,7 @@
 //! | `tls` | TLS over TCP, RDMA and streams of the program, with rustls and ring: its build needs a C compiler |
 //! | `redis` | redis-rs's `ConnectionLike` for [`Client`] |
 //! | `blocking` | `blocking`, the client for programs without an async runtime |
+//! | `spans` | a `tracing` span for each call and each attempt to connect, with the names of OpenTelemetry |
 //!
 //! # What ends a wait
 //! With default settings, no server can make a call wait for ever, except commands on a [`Dedicated`] connection over TCP that do not
@@ -207,6 +208,7 @@ mod scan;
 mod script;
 mod sentinel;
 mod server;
+mod spans;
 mod stats;
 mod streaming;
 mod transaction;

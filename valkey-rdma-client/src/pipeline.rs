@@ -9,6 +9,7 @@ use crate::command::{Command, CommandClass, CommandName, Commands, EncodedPipeli
 use crate::command::{RefusedCommand, Reply};
 use crate::error::{Error, FailedCommand};
 use crate::server::Server;
+use crate::spans::{Batch, Call};
 
 /// Commands sent together, without waiting for replies in between.
 ///
@@ -152,12 +153,14 @@ impl Pipeline {
     pub async fn send(self) -> Result<Vec<Result<Value, Error>>, Error> {
         match self.checked()? {
             To::Server { commands, .. } if commands.count() == 0 => Ok(Vec::new()),
-            To::Server { server, commands, .. } => {
-                let replies = server.run_pipeline(commands).await?;
+            To::Server { server, mut commands, .. } => {
+                let call = Call::pipeline(server.endpoint(), &mut commands);
+                let replies = call.run_all(server.run_pipeline(commands)).await?;
                 Ok(replies.into_iter().map(|reply| reply.map_err(Error::Server)).collect())
             }
             To::Cluster { cluster, commands, keyless } => {
-                Ok(cluster.run_pipeline(commands, keyless).boxed().await)
+                let call = Call::batch(cluster.endpoint(), Batch::Pipeline, &commands);
+                call.run_all(cluster.run_pipeline(commands, keyless).map(Ok).boxed()).await
             }
         }
     }
@@ -181,8 +184,8 @@ impl Pipeline {
     /// # Cancel safety
     /// As [`send`](Self::send).
     pub async fn query<T: FromValue>(mut self) -> Result<T, Error> {
-        let names = match &mut self.to {
-            To::Server { commands, .. } => commands.names(),
+        let names: Vec<_> = match &mut self.to {
+            To::Server { commands, .. } => commands.names().collect(),
             To::Cluster { commands, .. } => commands.iter().map(Command::kept_name).collect(),
         };
         convert_replies(&names, self.send().await?)
@@ -198,28 +201,36 @@ impl Pipeline {
     /// # Cancel safety
     /// As [`send`](Self::send).
     pub async fn send_each(self, mut each: impl FnMut(usize, Result<Value, Error>)) -> Result<(), Error> {
-        let (server, commands) = match self.checked()? {
+        let (server, mut commands) = match self.checked()? {
             To::Server { commands, .. } if commands.count() == 0 => return Ok(()),
             To::Server { server, commands, .. } => (server, commands),
             To::Cluster { cluster, commands, keyless } => {
-                let replies = cluster.run_pipeline(commands, keyless).boxed().await;
+                let call = Call::batch(cluster.endpoint(), Batch::Pipeline, &commands);
+                let replies = call.run_all(cluster.run_pipeline(commands, keyless).map(Ok).boxed()).await?;
                 replies.into_iter().enumerate().for_each(|(place, reply)| each(place, reply));
                 return Ok(());
             }
         };
+        let call = Call::pipeline(server.endpoint(), &mut commands);
         let mut sent = server.send_streamed(commands);
-        let mut replies = Vec::new();
-        let mut place = 0;
-        loop {
-            let is_last = sent.arrived(&mut replies).await;
-            for reply in replies.drain(..) {
-                each(place, reply.map_err(Error::Server));
-                place += 1;
+        let receive = async {
+            let mut replies = Vec::new();
+            let mut place = 0;
+            loop {
+                let is_last = sent.arrived(&mut replies).await;
+                for reply in replies.drain(..) {
+                    if let Err(error) = &reply {
+                        call.failed(error);
+                    }
+                    each(place, reply.map_err(Error::Server));
+                    place += 1;
+                }
+                if is_last {
+                    return Ok(sent.await.all().map(drop)?);
+                }
             }
-            if is_last {
-                return Ok(sent.await.all().map(drop)?);
-            }
-        }
+        };
+        call.run(receive).await
     }
 
     /// Refuses commands that cannot be shared, and a transaction left open.

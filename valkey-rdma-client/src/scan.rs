@@ -103,7 +103,7 @@ impl Scan {
         match &mut self.of {
             Of::Server { cursor: None, .. } => Ok(None),
             Of::Server { server, cursor: Some(at) } => {
-                let reply = server.execute(self.options.add_to(Command::new("SCAN").arg(&*at))).await?;
+                let reply = server.call(self.options.add_to(Command::new("SCAN").arg(&*at))).await?;
                 let (next, keys) = batch(reply)?;
                 *at = next;
                 if &at[..] == b"0" {

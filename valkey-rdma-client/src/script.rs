@@ -201,7 +201,7 @@ impl Invocation<'_> {
                 let key = self.keys.words().next().unwrap_or_default();
                 let load = self.limited(load);
                 let loaded = match &client.deployment {
-                    Deployment::Server(server) => server.execute(load).await,
+                    Deployment::Server(server) => server.call(load).await,
                     Deployment::Cluster(cluster) => {
                         cluster.command_on(Route::Key(Bytes::copy_from_slice(key)), load).boxed().await
                     }

@@ -12,10 +12,12 @@ use valkey_rdma_resp::Value;
 use crate::bulk::Bulk;
 use crate::command::{Command, Commands, EncodedPipeline};
 use crate::config::Config;
+use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::ServerEvents;
 use crate::link::{Connector, Deadline, Delivery, IdlePool, Liveness, Multiplexer, Sent};
 use crate::runtime::Runtime;
+use crate::spans::Call;
 use crate::stats::State;
 
 mod connect;
@@ -55,6 +57,12 @@ struct Inner {
 }
 
 impl Server {
+    /// As [`execute`](Self::execute), for a call of the program's that is no more than this command.
+    pub(crate) async fn call(&self, command: Command) -> Result<Value, Error> {
+        let call = Call::command(self.endpoint(), &command);
+        call.run(self.execute(command)).await
+    }
+
     /// Sends a command on a shared connection, when called. The future returned is ready with the reply. Rare ways are boxed: the smaller the
     /// future is, the less it costs to await it.
     pub(crate) fn execute(&self, command: Command) -> impl Future<Output = Result<Value, Error>> + Send {
@@ -177,6 +185,11 @@ impl Server {
 
     pub(crate) fn connector(&self) -> &Arc<Connector> {
         &self.inner.connector
+    }
+
+    /// What its connections lead to, as configured.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.inner.connector.endpoint
     }
 
     pub(crate) fn config(&self) -> &Config {

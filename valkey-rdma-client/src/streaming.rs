@@ -19,6 +19,7 @@ use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
 use crate::link::{Outstanding, RawConnection};
 use crate::server::Server;
+use crate::spans::Call;
 use crate::stats::Purpose;
 
 impl Client {
@@ -72,9 +73,10 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future closes the connection it used, as for [`ValueReader`].
     pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
+        let call = Call::command(self.endpoint(), &command);
         match &self.deployment {
-            Deployment::Server(server) => server.stream_reply(command).await,
-            Deployment::Cluster(cluster) => cluster.stream_reply(command).boxed().await,
+            Deployment::Server(server) => call.run(server.stream_reply(command)).await,
+            Deployment::Cluster(cluster) => call.run(cluster.stream_reply(command).boxed()).await,
         }
     }
 
@@ -104,10 +106,12 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future closes the connection it used; the command does not run.
     pub async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
-        match &self.deployment {
-            Deployment::Server(server) => server.stream_argument(command, len).await,
-            Deployment::Cluster(cluster) => cluster.stream_argument(command, len).boxed().await,
-        }
+        let call = Call::command(self.endpoint(), &command);
+        let writer = match &self.deployment {
+            Deployment::Server(server) => call.begin(server.stream_argument(command, len)).await?,
+            Deployment::Cluster(cluster) => call.begin(cluster.stream_argument(command, len).boxed()).await?,
+        };
+        Ok(writer.within(call))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::dedicated::Dedicated;
 use crate::error::{AbortedTransaction, Error};
 use crate::pipeline::convert_replies;
 use crate::server::Server;
+use crate::spans::{Batch, Call};
 use crate::stats::{ConnectionInfo, Purpose};
 
 /// Commands that the server runs all or none, with no command of another client in between: [`Client::transaction`],
@@ -214,19 +215,27 @@ impl Transaction {
         for command in &self.commands[1..] {
             check(command)?;
         }
-        self.commands.push(Command::new("EXEC"));
-        let replies = match self.place {
-            Place::Shared(client) => client.run_pipeline(self.commands.iter().collect()).await?,
-            Place::Cluster(cluster) => cluster.run_transaction(&self.commands).boxed().await?,
-            Place::Watching(client, mut connection) => {
-                let limit = client.config().limit_together(&self.commands);
-                let replies = connection.execute_all(&self.commands, limit).await?;
-                // EXEC ends every watch, executed or not.
-                connection.set_reusable(true);
-                replies
-            }
+        let endpoint = match &self.place {
+            Place::Shared(client) | Place::Watching(client, _) => client.endpoint(),
+            Place::Cluster(cluster) => cluster.endpoint(),
         };
-        results(replies)
+        let call = Call::batch(endpoint, Batch::Transaction, &self.commands[1..]);
+        self.commands.push(Command::new("EXEC"));
+        let execute = async {
+            let replies = match self.place {
+                Place::Shared(client) => client.run_pipeline(self.commands.iter().collect()).await?,
+                Place::Cluster(cluster) => cluster.run_transaction(&self.commands).boxed().await?,
+                Place::Watching(client, mut connection) => {
+                    let limit = client.config().limit_together(&self.commands);
+                    let replies = connection.exchange_all(&self.commands, limit).await?;
+                    // EXEC ends every watch, executed or not.
+                    connection.set_reusable(true);
+                    replies
+                }
+            };
+            results(replies)
+        };
+        call.run_all(execute).await
     }
 
     /// Executes as [`execute`](Self::execute) does, and converts all replies together: to a tuple with a type for each, to a vector,

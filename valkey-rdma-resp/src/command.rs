@@ -73,7 +73,7 @@ impl Command {
 }
 
 /// The name of a command, or the beginning of a long one, to be shown when the command itself is gone. It keeps no memory alive.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandName {
     bytes: [u8; SHOWN],
     /// Of the whole name, as far as it matters here.

@@ -143,7 +143,7 @@ impl Direction {
     }
 
     /// The command over the stream.
-    pub(super) fn verb(self) -> &'static str {
+    pub(crate) fn verb(self) -> &'static str {
         match self {
             Self::Get => "GET",
             Self::Set => "SET",

@@ -7,6 +7,7 @@ use super::{Client, Deployment};
 use crate::command::IntoCommand;
 use crate::dedicated::Dedicated;
 use crate::error::{ClusterError, Error};
+use crate::spans::Call;
 use crate::stats::Purpose;
 
 impl Client {
@@ -61,9 +62,10 @@ impl Client {
     /// had already popped is lost, also after [`Command::timeout`](crate::Command::timeout); use BLMOVE where that matters.
     pub async fn blocking_command(&self, command: impl IntoCommand) -> Result<Value, Error> {
         let command = command.into_command();
+        let call = Call::command(self.endpoint(), &command);
         match &self.deployment {
-            Deployment::Server(server) => server.block(command).await,
-            Deployment::Cluster(cluster) => cluster.block(command).boxed().await,
+            Deployment::Server(server) => call.run(server.block(command)).await,
+            Deployment::Cluster(cluster) => call.run(cluster.block(command).boxed()).await,
         }
     }
 

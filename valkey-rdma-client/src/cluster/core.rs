@@ -162,7 +162,7 @@ impl Core {
             _ => {
                 let mut connection = place.client.checkout(purpose).await?;
                 if place.asking {
-                    connection.execute(place.client.limited(Command::new("ASKING"))).await?;
+                    connection.exchange(place.client.limited(Command::new("ASKING"))).await?;
                 }
                 Ok(connection)
             }

@@ -25,7 +25,7 @@ impl Cluster {
         let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
         let attempt = |place| {
             let command = command.clone();
-            async move { self.core.checkout(&place, Purpose::Call).await?.execute(command).await }
+            async move { self.core.checkout(&place, Purpose::Call).await?.exchange(command).await }
         };
         call.run(attempt).await
     }

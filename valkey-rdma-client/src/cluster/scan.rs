@@ -20,6 +20,7 @@ use crate::error::{ClusterError, Error, Fate, TimedOut};
 use crate::link::Deadline;
 use crate::scan::cursor::Cursor;
 use crate::scan::options::{ScanOptions, batch};
+use crate::spans::Call;
 
 /// How far the scan of a cluster has come.
 #[derive(Clone, Debug)]
@@ -70,22 +71,25 @@ impl Cluster {
         command_at: impl Fn(&[u8]) -> Command,
     ) -> Result<Value, Error> {
         let command = command_at(cursor.get());
-        let mut call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(true);
-        loop {
-            let place = call.next().await?;
-            let server = place.client.id();
-            if let Some(count) = cursor.restarted_too_often(&server) {
-                let (command, address) = (command.name(), place.node.address().to_string());
-                return Err(ClusterError::ScanRestarted { command, address, count }.into());
-            }
-            match place.send(command_at(cursor.on(&server)), deadline).await {
-                Ok(reply) => {
-                    cursor.answered_by(server);
-                    return Ok(reply);
+        let mut tries = ClusterCall::of(&self.core, &command, target, deadline).repeatable(true);
+        let answer = async {
+            loop {
+                let place = tries.next().await?;
+                let server = place.client.id();
+                if let Some(count) = cursor.restarted_too_often(&server) {
+                    let (command, address) = (command.name(), place.node.address().to_string());
+                    return Err(ClusterError::ScanRestarted { command, address, count }.into());
                 }
-                Err(failed) => call.failed(&place, failed.error).await?,
+                match place.send(command_at(cursor.on(&server)), deadline).await {
+                    Ok(reply) => {
+                        cursor.answered_by(server);
+                        return Ok(reply);
+                    }
+                    Err(failed) => tries.failed(&place, failed.error).await?,
+                }
             }
-        }
+        };
+        Call::command(self.endpoint(), &command).run(answer).await
     }
 }
 

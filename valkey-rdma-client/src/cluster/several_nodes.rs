@@ -18,6 +18,7 @@ use crate::command::table::{Access, Description, Response, find, for_each_key};
 use crate::command::{Command, IntoCommand};
 use crate::error::{ClusterError, Error};
 use crate::link::Deadline;
+use crate::spans::Call;
 
 /// What a [`Route`] names.
 pub(super) enum Targets {
@@ -55,10 +56,14 @@ impl Cluster {
             command.set_idempotent();
         }
         let deadline = self.core.config.limit(&command).and_then(Deadline::after);
-        match self.targets(route)? {
-            Targets::One(target) => self.core.send_to(target, Box::new(command), deadline).await,
-            Targets::Several(targets) => self.fan_out(command, targets, response).await,
-        }
+        let call = Call::command(self.endpoint(), &command);
+        let answer = async {
+            match self.targets(route)? {
+                Targets::One(target) => self.core.send_to(target, Box::new(command), deadline).await,
+                Targets::Several(targets) => self.fan_out(command, targets, response).await,
+            }
+        };
+        call.run(answer).await
     }
 
     /// Finds what a route names.

@@ -93,16 +93,15 @@ impl EncodedPipeline {
     }
 
     /// The names of the commands, in order. Read back, so that pipelines that need none do not pay for them.
-    pub(crate) fn names(&mut self) -> Vec<CommandName> {
+    pub(crate) fn names(&mut self) -> impl Iterator<Item = CommandName> {
         let mut words = Words::new(self.encoded.parts.make_contiguous(), &self.encoded.tail);
-        let mut names = Vec::with_capacity(self.count);
-        while let Some(count) = words.command() {
+        std::iter::from_fn(move || {
+            let count = words.command()?;
             let all = words.by_ref().take(count);
             // `fold`, because a command may have no name at all: it is refused later.
             let name = all.fold(None, |name, word| name.or(Some(word)));
-            names.push(CommandName::new(name.unwrap_or_default()));
-        }
-        names
+            Some(CommandName::new(name.unwrap_or_default()))
+        })
     }
 
     /// Length of the first command. Once that much was sent, the server may run it.
@@ -239,7 +238,7 @@ mod tests {
         ]
         .into_iter()
         .collect();
-        let names: Vec<_> = joined.names().iter().map(ToString::to_string).collect();
+        let names: Vec<_> = joined.names().map(|name| name.to_string()).collect();
         let cut = "*".repeat(23) + "...";
         assert_eq!(names, ["SET", "PING", "MSET", "ECHO", "GET", "", &cut, "APPEND"]);
     }

@@ -6,6 +6,7 @@ use crate::endpoint::Transport;
 use crate::error::Error;
 use crate::link::Deadline;
 use crate::server::Server;
+use crate::spans;
 use crate::stats::Purpose;
 
 impl Server {
@@ -47,7 +48,9 @@ impl Server {
         if let Some((first, orders)) = self.bulk().begin(request, &self.info()) {
             self.runtime().spawn(Opening::new(self.clone(), orders, first).run());
         }
-        outcome.await.unwrap_or_else(|_| Attempt::Failed(self.lost_error().into(), None))
+        let attempt = outcome.await;
+        spans::used(|| self.info());
+        attempt.unwrap_or_else(|_| Attempt::Failed(self.lost_error().into(), None))
     }
 
     /// Why no connection is asked for this.

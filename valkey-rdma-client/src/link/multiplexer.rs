@@ -18,6 +18,7 @@ use crate::command::{Commands, Reply};
 use crate::error::Error;
 use crate::events::EventReporter;
 use crate::link::RawConnection;
+use crate::spans;
 
 /// The clients' handle. The connection task ends when it is dropped.
 pub(crate) struct Multiplexer {
@@ -119,6 +120,7 @@ impl Future for Sent<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let outcome = ready!(self.replies.poll(cx));
+        spans::used(|| self.multiplexer.state.info());
         Poll::Ready(outcome.unwrap_or_else(|| {
             let error = self.multiplexer.state.error_for_unanswered(true);
             Outcome::Failed(error.into())

@@ -87,7 +87,7 @@ impl<T: FromValue + Send + 'static> ElementScan<T> {
         let Self { name, ref key, ref options, .. } = *self;
         let command_at = |at: &[u8]| options.add_to(Command::new(name).arg(key).arg(at));
         let reply = match &self.client.deployment {
-            Deployment::Server(server) => server.execute(command_at(cursor.get())).await?,
+            Deployment::Server(server) => server.call(command_at(cursor.get())).await?,
             Deployment::Cluster(cluster) => cluster.scan_key(key, cursor, command_at).boxed().await?,
         };
         let (next, elements) = batch(reply)?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
 use valkey_rdma_transport::Duplex;
 
 use super::{Inner, Server};
@@ -92,7 +93,9 @@ impl Server {
         purpose: Purpose,
         end: Option<Instant>,
     ) -> Result<RawConnection, Error> {
-        let connected = self.runtime().run(self.clone().connect_here(purpose, end)).await;
+        // The attempts are a part of the call that waits for them.
+        let connect = self.clone().connect_here(purpose, end).in_current_span();
+        let connected = self.runtime().run(connect).await;
         connected.unwrap_or_else(|| Err(LostConnection { may_have_run: false, ..self.lost_error() }.into()))
     }
 

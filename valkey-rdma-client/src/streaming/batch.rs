@@ -11,6 +11,7 @@ use crate::command::{CRLF, Command};
 use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
 use crate::link::{Outstanding, RawConnection};
+use crate::spans::Call;
 
 /// What became of one key of [`Dedicated::get_each`].
 #[derive(Clone, Debug)]
@@ -60,13 +61,17 @@ impl Dedicated {
         limit: Option<Duration>,
         mut place: impl FnMut(usize, usize) -> Option<&'a mut [u8]>,
     ) -> Result<Vec<Fetched>, Error> {
-        let mut fetched = Vec::with_capacity(keys.len());
-        while fetched.len() < keys.len() {
-            let group = first_group(&keys[fetched.len()..]);
-            let (fetched, place) = (&mut fetched, &mut place);
-            self.with_connection(limit, async |raw| get_group(raw, group, fetched, place).await).await?;
-        }
-        Ok(fetched)
+        let call = Call::times(self.endpoint(), "GET", keys.len());
+        let fetch = async {
+            let mut fetched = Vec::with_capacity(keys.len());
+            while fetched.len() < keys.len() {
+                let group = first_group(&keys[fetched.len()..]);
+                let (fetched, place) = (&mut fetched, &mut place);
+                self.with_connection(limit, async |raw| get_group(raw, group, fetched, place).await).await?;
+            }
+            Ok(fetched)
+        };
+        call.run(fetch).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! [`ValueWriter`]: an argument sent piece by piece.
 
+use std::mem;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -10,6 +11,7 @@ use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
 use crate::link::Outstanding;
 use crate::link::RawConnection;
+use crate::spans::Call;
 use crate::stats::ConnectionInfo;
 
 /// An argument sent piece by piece, from [`Client::stream_argument`](crate::Client::stream_argument). Dropping it
@@ -20,12 +22,19 @@ pub struct ValueWriter {
     /// For each piece.
     limit: Option<Duration>,
     left: usize,
+    /// What it is a part of.
+    call: Call,
 }
 
 impl ValueWriter {
     /// Writes the last argument of `len` bytes of a command already begun.
     pub(super) fn new(connection: Dedicated, limit: Option<Duration>, len: usize) -> Self {
-        Self { connection, limit, left: len }
+        Self { connection, limit, left: len, call: Call::default() }
+    }
+
+    /// Goes on with a call that has begun.
+    pub(super) fn within(self, call: Call) -> Self {
+        Self { call, ..self }
     }
 
     /// Bytes not written yet.
@@ -46,7 +55,9 @@ impl ValueWriter {
     /// Dropping the future closes the connection; the command does not run.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let Some(left) = self.left.checked_sub(bytes.len()) else { return Err(refused(ARGUMENT, TOO_LONG)) };
-        self.with_connection(async |raw| raw.socket.write_all(bytes).await.map_err(LostCause::Io)).await?;
+        let wrote =
+            self.with_connection(async |raw| raw.socket.write_all(bytes).await.map_err(LostCause::Io));
+        wrote.await.inspect_err(|error| self.call.failed(error))?;
         self.left = left;
         Ok(())
     }
@@ -60,6 +71,11 @@ impl ValueWriter {
     /// # Cancel safety
     /// Dropping the future closes the connection. The command may or may not run.
     pub async fn finish(mut self) -> Result<Value, Error> {
+        let call = mem::take(&mut self.call);
+        call.run(self.end()).await
+    }
+
+    async fn end(mut self) -> Result<Value, Error> {
         if self.left > 0 {
             return Err(refused(ARGUMENT, TOO_SHORT));
         }

@@ -12,6 +12,7 @@ use crate::cluster::core::Place;
 use crate::cluster::slots_reply::SLOTS;
 use crate::command::table::Access;
 use crate::error::{ClusterError, Error, LostConnection};
+use crate::spans;
 use valkey_rdma_transport::sync::lock;
 
 /// What to do after an error reply. None of these commands has run.
@@ -124,14 +125,16 @@ impl ClusterCall<'_> {
                     self.target = Target::Slot(slot, Access::Write);
                 }
                 let node = self.core.topology.moved(slot, &address);
-                debug!(slot, to = %node.name(), "following MOVED");
+                debug!(target: spans::TARGET, slot, to = %node.name(), "following MOVED");
                 self.core.request_refresh();
                 self.settle(error).await
             }
             (Redirection::Ask(address), _) => {
                 lock(&self.core.counters).ask += 1;
                 self.count_redirect(&error)?;
-                self.ask = Some(self.core.topology.node(&address));
+                let node = self.core.topology.node(&address);
+                debug!(target: spans::TARGET, to = %node.name(), "following ASK");
+                self.ask = Some(node);
                 self.settle(error).await
             }
             (Redirection::TryAgain, _) => {

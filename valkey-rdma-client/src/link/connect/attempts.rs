@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use tracing::{debug, warn};
 use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::tls::TlsError;
@@ -10,6 +11,7 @@ use super::{ConnectDeadline, Connector, Login, Source};
 use crate::endpoint::Transport;
 use crate::error::{ConnectCause, ConnectError, LostCause};
 use crate::link::raw::RawConnection;
+use crate::spans;
 use crate::stats::Purpose;
 
 impl Connector {
@@ -28,10 +30,16 @@ impl Connector {
         deadline: &ConnectDeadline,
         purpose: Option<Purpose>,
     ) -> Result<RawConnection, ConnectCause> {
-        match purpose {
-            Some(purpose) => self.connect_logged_in(purpose, deadline).await,
-            None => self.connect_or_fall_back(None, deadline).await,
-        }
+        let attempt = async {
+            let raw = match purpose {
+                Some(purpose) => self.connect_logged_in(purpose, deadline).await?,
+                None => self.connect_or_fall_back(None, deadline).await?,
+            };
+            spans::used(|| raw.info.clone());
+            Ok(raw)
+        };
+        // Boxed, because the compiler limits how deep futures may nest.
+        spans::connect(&self.endpoint, purpose, attempt.boxed()).await
     }
 
     /// Reads the password and connects. It may change while the server is being reached: if the server refuses it, another one is tried.
