@@ -179,7 +179,11 @@ async fn the_last_bytes_of_a_value_and_the_reply_leave_by_one_doorbell_d3() {
         let exposed = expose(&client, &memory, 0..100_000, 0, Access::RemoteWrite);
         let bytes = match in_place {
             true => {
-                let mut slice = bounded(staging.take_when_free(0..100_000)).await.expect("inside");
+                // The completion of the write before may not have come yet.
+                let mut slice = tokio::select! {
+                    slice = bounded(staging.take_when_free(0..100_000)) => slice.expect("inside"),
+                    read = server.read_u8() => panic!("the client has written nothing: {read:?}"),
+                };
                 slice.copy_from_slice(&value);
                 slice.freeze()
             }
