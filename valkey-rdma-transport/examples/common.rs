@@ -6,8 +6,8 @@ use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
-use valkey_rdma_transport::DeviceKind;
 use valkey_rdma_transport::raw::{DeviceOptions, Listener};
+use valkey_rdma_transport::{Config, DeviceKind, Listener as StreamListener};
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -87,12 +87,45 @@ where
     L: Future<Output = Result>,
     C: Future<Output = Result>,
 {
+    let bind = async |device, addr| {
+        let listener = Listener::bind(device, addr, &options()).await?;
+        let addr = listener.local_addr();
+        Ok((listener, addr))
+    };
+    run_bound(bind, listen, connect).await
+}
+
+/// The same for sides that use the byte stream.
+pub(crate) async fn run_streams<L, C>(
+    listen: fn(StreamListener) -> L,
+    connect: fn(DeviceKind, SocketAddr) -> C,
+) -> Result
+where
+    L: Future<Output = Result>,
+    C: Future<Output = Result>,
+{
+    let bind = async |device, addr| {
+        let listener = StreamListener::bind(device, addr, &Config::default()).await?;
+        let addr = listener.local_addr();
+        Ok((listener, addr))
+    };
+    run_bound(bind, listen, connect).await
+}
+
+async fn run_bound<T, L, C>(
+    bind: impl AsyncFnOnce(DeviceKind, SocketAddr) -> Result<(T, SocketAddr)>,
+    listen: fn(T) -> L,
+    connect: fn(DeviceKind, SocketAddr) -> C,
+) -> Result
+where
+    L: Future<Output = Result>,
+    C: Future<Output = Result>,
+{
     let Args { sides, device, addr } = args()?;
     if sides == Sides::Connect {
         return connect(device, addr).await;
     }
-    let listener = Listener::bind(device, addr, &options()).await?;
-    let addr = listener.local_addr();
+    let (listener, addr) = bind(device, addr).await?;
     println!("listening on {addr}");
     if sides == Sides::Listen {
         return listen(listener).await;

@@ -6,7 +6,7 @@ mod common;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use common::{Args, Result, Sides, args};
+use common::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream};
 
@@ -37,22 +37,7 @@ async fn connect_side(device: DeviceKind, addr: SocketAddr) -> Result {
     Ok(())
 }
 
-async fn run() -> Result {
-    let Args { sides, device, addr } = args()?;
-    if sides == Sides::Connect {
-        return connect_side(device, addr).await;
-    }
-    let listener = Listener::bind(device, addr, &Config::default()).await?;
-    let addr = listener.local_addr();
-    println!("listening on {addr}");
-    if sides == Sides::Listen {
-        return listen_side(listener).await;
-    }
-    tokio::try_join!(listen_side(listener), connect_side(device, addr))?;
-    Ok(())
-}
-
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    common::exit(run().await)
+    common::exit(common::run_streams(listen_side, connect_side).await)
 }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use bytes::Bytes;
-use common::{Args, Result, Sides, args};
+use common::Result;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::HOST;
@@ -50,22 +50,7 @@ async fn connect_side(device: DeviceKind, addr: SocketAddr) -> Result {
     Ok(())
 }
 
-async fn run() -> Result {
-    let Args { sides, device, addr } = args()?;
-    if sides == Sides::Connect {
-        return connect_side(device, addr).await;
-    }
-    let listener = Listener::bind(device, addr, &Config::default()).await?;
-    let addr = listener.local_addr();
-    println!("listening on {addr}");
-    if sides == Sides::Listen {
-        return listen_side(listener).await;
-    }
-    tokio::try_join!(listen_side(listener), connect_side(device, addr))?;
-    Ok(())
-}
-
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    common::exit(run().await)
+    common::exit(common::run_streams(listen_side, connect_side).await)
 }

@@ -142,17 +142,22 @@ fn compared<'a>(found: &Found, comparison: &'a Comparison) -> Section<'a> {
     Section { heading, figures: figures(&curves), of: Of::Comparison(comparison, names) }
 }
 
-/// All ratios of all comparisons in two pictures.
+/// All ratios of all comparisons.
 fn ratios(found: &Found) -> Section<'_> {
     let [one, other] = side_names(found);
+    let compared: Vec<_> =
+        found.comparisons.iter().map(|comparison| (comparison.title.clone(), comparison)).collect();
+    let figures = ratio_figures(&format!("{one} to {other}"), &compared);
+    Section { heading: format!("{one} to {other}"), of: Of::Ratios, figures }
+}
+
+/// The ratios of comparisons with their names, a picture for each figure that both sides have. `sides` names these.
+pub(super) fn ratio_figures(sides: &str, compared: &[(String, &Comparison)]) -> Vec<Figure> {
     let bars = |title: &str, of: fn(&Round) -> f64| {
-        let rows = found
-            .comparisons
-            .iter()
-            .filter_map(|comparison| ratio_row(comparison.title.clone(), comparison.ratio(of)));
+        let rows = compared.iter().filter_map(|(name, comparison)| ratio_row(name, comparison.ratio(of)));
         Figure::Bars(Bars {
             title: title.to_owned(),
-            note: format!("{one} to {other}, with 95 % intervals. The dashed line: both are equal."),
+            note: format!("{sides}, with 95 % intervals. The dashed line: both are equal."),
             rows: rows.collect(),
             ratios: true,
         })
@@ -162,21 +167,21 @@ fn ratios(found: &Found) -> Section<'_> {
         bars("p99 latency, ratio", |round| round.p99),
         bars("CPU of the client per request, ratio", |round| round.cpu),
     ];
-    if found.comparisons.iter().all(Comparison::knows_server_cpu) {
+    if compared.iter().all(|(_, comparison)| comparison.knows_server_cpu()) {
         figures.push(bars("CPU of the server per request, ratio", |round| round.server_cpu));
     }
-    Section { heading: format!("{one} to {other}"), of: Of::Ratios, figures }
+    figures
 }
 
 /// A row of a picture of ratios, if there is one.
-pub(super) fn ratio_row(name: String, ratio: Ratio) -> Option<Row> {
+fn ratio_row(name: &str, ratio: Ratio) -> Option<Row> {
     let known = ratio.low.is_finite() && ratio.high.is_finite();
     let between = known.then_some((ratio.low, ratio.high));
     let more = match between {
         Some((low, high)) => format!("between {low:.2} and {high:.2} with 95 % confidence"),
         None => "too few rounds for an interval".to_owned(),
     };
-    let text = format!("{:.2} x", ratio.mean);
+    let (name, text) = (name.to_owned(), format!("{:.2} x", ratio.mean));
     ratio.mean.is_finite().then_some(Row { name, value: ratio.mean, between, text, more })
 }
 

@@ -1,11 +1,11 @@
 //! The page of `--evidence`: ratios of all cells in pictures, their figures in a table, and what a reader needs to trust them.
 
 use serde_json::Value;
-use valkey_rdma_program::plot::{Bars, Escaped as Text};
+use valkey_rdma_program::plot::Escaped as Text;
 
 use super::{READING, document, figure, tables};
-use crate::measure::{Comparison, Evidence, Round};
-use crate::report::pictures::{Figure, ratio_row};
+use crate::measure::Evidence;
+use crate::report::pictures::{Figure, ratio_figures};
 
 /// The whole page.
 pub(crate) fn evidence(evidence: &Evidence) -> String {
@@ -77,27 +77,11 @@ fn head(evidence: &Evidence) -> String {
 }
 
 fn ratios(evidence: &Evidence) -> Vec<Figure> {
-    let bars = |title: &str, of: fn(&Round) -> f64| {
-        let rows = evidence.comparisons().filter_map(|(cell, compared)| {
-            ratio_row(format!("{} to {}", cell.label(&compared.title), cell.names()[1]), compared.ratio(of))
-        });
-        Figure::Bars(Bars {
-            title: title.to_owned(),
-            note: "RDMA to TCP, with 95 % intervals. The dashed line: both are equal.".to_owned(),
-            rows: rows.collect(),
-            ratios: true,
-        })
-    };
-    let mut figures = vec![
-        bars("Requests per second, ratio", |round| round.rate),
-        bars("p99 latency, ratio", |round| round.p99),
-        bars("CPU of the client per request, ratio", |round| round.cpu),
-    ];
-    let known = evidence.comparisons().all(|(_, compared): (_, &Comparison)| compared.knows_server_cpu());
-    if known {
-        figures.push(bars("CPU of the server per request, ratio", |round| round.server_cpu));
-    }
-    figures
+    let compared: Vec<_> = evidence
+        .comparisons()
+        .map(|(cell, compared)| (format!("{} to {}", cell.label(&compared.title), cell.names()[1]), compared))
+        .collect();
+    ratio_figures("RDMA to TCP", &compared)
 }
 
 /// How it was measured, the server, this machine, and the doctor's findings.
