@@ -404,5 +404,6 @@ impl fmt::Debug for DirectSlice {
 /// The page size of most machines. Where pages are larger, the first and the last one are pinned with whatever else they hold.
 const PAGE: usize = 4096;
 
-#[cfg(test)]
+// They play the part of a device.
+#[cfg(all(test, feature = "emulated"))]
 mod tests;
