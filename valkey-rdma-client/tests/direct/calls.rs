@@ -291,6 +291,7 @@ async fn a_closed_client_begins_no_transfers() {
     assert!(memory.take(0..10).is_ok());
 }
 
+#[cfg(feature = "blocking")]
 #[test]
 fn the_blocking_client_waits_for_direct_calls() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
