@@ -43,7 +43,8 @@ class Proxy:
                 threading.Thread(target=self.pass_on, args=(client,), daemon=True).start()
 
     def pass_on(self, client):
-        with client, socket.create_connection(self.server) as server:
+        # The server may be gone: then the client loses its connection too.
+        with contextlib.suppress(OSError), client, socket.create_connection(self.server) as server:
             while data := client.recv(1 << 16):
                 server.sendall(data)
                 answer = server.recv(1 << 16)

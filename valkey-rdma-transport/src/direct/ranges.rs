@@ -66,7 +66,7 @@ impl Ranges {
     }
 
     /// The offset and the length of each free piece.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "emulated"))]
     pub(super) fn free(&self) -> Vec<(u32, usize)> {
         self.free.iter().map(|(offset, bytes)| (*offset, bytes.len())).collect()
     }
