@@ -43,7 +43,7 @@ impl Place {
 
     /// Waits until no device can reach it any more. A server that has not replied in time loses its connection for that. What was not
     /// taken, or has come back, is not waited for: another call may have it since.
-    pub(crate) async fn reclaim(&self) {
+    pub(crate) async fn reclaim(self) {
         if !self.taken.load(Ordering::Relaxed) {
             return;
         }

@@ -268,9 +268,9 @@ impl Engine {
         calls.shutdown().await;
         workers.shutdown().await;
         if sent.is_err() {
-            for place in places.iter().flatten() {
-                place.reclaim().await;
-            }
+            // All at once: each may belong to another server that does not reply.
+            let mut reclaimed: JoinSet<_> = places.into_iter().flatten().map(Place::reclaim).collect();
+            while reclaimed.join_next().await.is_some() {}
         }
         match sent {
             // It has waited for a lane all the time.

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
-use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -73,8 +72,9 @@ impl Cancel {
             Self::Abort(task) => task.abort(),
             Self::Stop { stop, ended } => {
                 drop(stop);
-                // Background threads stop at once. Nothing is ever sent.
-                let _ = py.detach(move || ended.recv_timeout(PATIENCE));
+                // Nothing is ever sent. Without a limit: until it ends, servers may write to memory that the program would take for its own. It ends
+                // when the connections of silent servers have ended, or with the background threads.
+                let _ = py.detach(move || ended.recv());
                 memory::release_all(py);
             }
         }
@@ -319,6 +319,3 @@ impl Done {
         Ok(())
     }
 }
-
-/// How long a cancelled future waits for its operation to stop. That takes as long as a poll of it: copying some values at most.
-const PATIENCE: Duration = Duration::from_secs(5);

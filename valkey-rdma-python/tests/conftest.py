@@ -38,6 +38,17 @@ FLAGS = Certificate(pathlib.Path(TLS), "server").flags if TLS else ()
 without_tls = pytest.mark.skipif(TLS is not None, reason="it looks at plain bytes")
 
 
+@contextlib.contextmanager
+def frozen(process):
+    """A server answers nothing meanwhile, and its connections stay."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
 class Mock:
     """The mock as a process. It can be stopped, and started again on the same ports. ``tls`` are its flags for TLS."""
 
@@ -57,15 +68,8 @@ class Mock:
         self.emulated = f"{emulated}://127.0.0.1:{self.ports[0]}"
         self.tcp = f"{tcp}://127.0.0.1:{self.ports[1]}"
 
-    @contextlib.contextmanager
     def frozen(self):
-        """It answers nothing meanwhile, and its connections stay."""
-        self.process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
-        try:
-            yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
+        return frozen(self.process)
 
     def stop(self):
         self.process.terminate()
@@ -109,14 +113,14 @@ def client(url):
 
 
 class MockCluster:
-    """Three primaries, nodes 0 to 2, and their replicas, nodes 3 to 5, in one process that does what it is asked to."""
+    """Primaries, nodes 0 to 2 if nothing else is asked for, and then their replicas, in one process that does what it is asked to."""
 
-    def __init__(self, transport):
+    def __init__(self, transport, primaries=3, replicas=1):
         program = pathlib.Path(MOCK).parent / "examples" / "cluster_on_command"
-        command = [program, "3", "1", *(["tcp"] if transport == "tcp" else [])]
+        command = [program, str(primaries), str(replicas), *(["tcp"] if transport == "tcp" else [])]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, **pipes, text=True)
-        self.urls = [self.process.stdout.readline().split()[1] for _ in range(6)]
+        self.urls = [self.process.stdout.readline().split()[1] for _ in range(primaries * (1 + replicas))]
 
     def do(self, *words):
         """Makes something happen to the cluster: see `cluster_on_command.rs`."""

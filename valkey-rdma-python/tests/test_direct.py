@@ -10,10 +10,10 @@ import types
 
 import pytest
 from certificates import Authority
-from conftest import Mock, without_tls
+from conftest import Mock, MockCluster, frozen, without_tls
 
 import valkey_rdma
-from valkey_rdma import AsyncClient, Client, ClusterClient
+from valkey_rdma import AsyncClient, AsyncClusterClient, Client, ClusterClient
 
 pytestmark = without_tls
 
@@ -311,6 +311,31 @@ async def test_a_call_that_is_cancelled_before_its_reply_ends_the_connection_d5(
                 await client.command("PING")
                 assert arena == GUARD * len(arena)
             assert moved(client)[0] == 3
+
+
+async def test_a_call_to_many_silent_nodes_is_cancelled_and_none_writes_afterwards_d5():
+    """One after the other, they would be waited for longer than for anything else."""
+    cluster = MockCluster("emulated", primaries=12, replicas=0)
+    try:
+        keys = [cluster.key_of(node) for node in range(12)]
+        arena = bytearray(12 * DIRECT_FROM)
+        async with await AsyncClusterClient.connect(cluster.urls[0]) as client:
+            with client.register(arena), memoryview(arena) as view:
+                buffers = [view[at : at + DIRECT_FROM] for at in range(0, len(arena), DIRECT_FROM)]
+                await client.mset_from(keys, buffers)
+                assert moved(client) == (12, None)
+                with frozen(cluster.process):
+                    sent = doorbells(client)
+                    call = client.mget_into(keys, buffers)
+                    await until(lambda: doorbells(client) >= sent + 12)
+                    call.cancel()
+                    arena[:] = GUARD * len(arena)
+                for key in keys:
+                    assert await client.command("EXISTS", key) == 1
+                assert arena == GUARD * len(arena)
+                [buffer.release() for buffer in buffers]
+    finally:
+        cluster.stop()
 
 
 def test_a_call_that_times_out_gives_memory_back_that_nobody_writes_d5(own_mock, key):
