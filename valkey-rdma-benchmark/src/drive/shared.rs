@@ -21,9 +21,9 @@ use super::reply_timer::{NoReply, ReplyTimer};
 use super::retry::connect_again;
 use super::share::Share;
 use super::usage::Usage;
-use crate::check::{Seen, WantNothing};
+use crate::check::{Seen, Want, WantNothing};
 use crate::measure::{Fault, FaultKind, Replies};
-use crate::workload::Step;
+use crate::workload::{Expect, Step};
 
 /// The shared connections of a thread, all of one library.
 pub(super) trait Group: Send {
@@ -314,17 +314,28 @@ impl<S: Source> Task<'_, S> {
         let (job, step) = (&self.run.job, self.step(number));
         let Turn { replies, seen } = &mut *lock(&self.turn);
         replies.came(|| self.run.now());
-        if step.expect.is_of_values() {
-            seen.see(&reply, &self.run.want(&step.template, request));
-        } else {
-            seen.see(&reply, &WantNothing);
-        }
-        replies.add(number, seen.payload + step.template.payload(&job.keys, &job.values, request));
-        if !step.expect.is_met(seen) {
-            let fault = step.expect.fault(&self.describe(request, number), seen);
-            lock(&self.share.tally).faults.add(fault);
-            self.wrong();
-        }
+        let want = self.run.want(&step.template, request);
+        // The usual reply is right, and nothing else needs to be known of it.
+        let received = match (&reply, step.expect) {
+            (Value::Bulk(got), Expect::Value) if want.string(0).is_some_and(|wanted| wanted.is(got)) => {
+                got.len() as u64
+            }
+            (Value::Simple(got), Expect::Status(wanted)) if got == wanted => 0,
+            _ => {
+                if step.expect.is_of_values() {
+                    seen.see(&reply, &want);
+                } else {
+                    seen.see(&reply, &WantNothing);
+                }
+                if !step.expect.is_met(seen) {
+                    let fault = step.expect.fault(&self.describe(request, number), seen);
+                    lock(&self.share.tally).faults.add(fault);
+                    self.wrong();
+                }
+                seen.payload
+            }
+        };
+        replies.add(number, received + step.template.payload(&job.keys, &job.values, request));
     }
 
     /// Counts a request that gets no reply.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use valkey_rdma_resp::put_header;
 
+use super::table::is_harmless;
 use super::words::Words;
 use super::{Command, CommandName, SHARED_FROM};
 
@@ -54,6 +55,18 @@ impl EncodeBuffer {
         other.len()
     }
 
+    /// The first two words of each command: its name, and its subcommand if it has one.
+    fn heads(&mut self) -> impl Iterator<Item = [Option<&[u8]>; 2]> {
+        let mut words = Words::new(self.parts.make_contiguous(), &self.tail);
+        std::iter::from_fn(move || {
+            let count = words.command()?;
+            let mut command = words.by_ref().take(count);
+            let head = [command.next(), command.next()];
+            command.for_each(drop);
+            Some(head)
+        })
+    }
+
     fn len(&self) -> usize {
         self.parts.iter().map(Bytes::len).sum::<usize>() + self.tail.len()
     }
@@ -69,8 +82,8 @@ pub(crate) struct EncodedPipeline {
     count: usize,
     /// Length of the first command.
     first: usize,
-    /// True if one of them must not run twice.
-    delicate: bool,
+    /// Positions of those that were declared idempotent.
+    declared: Vec<usize>,
     limit: Option<Duration>,
 }
 
@@ -83,8 +96,10 @@ impl EncodedPipeline {
         if self.count == 0 {
             self.first = len;
         }
+        if command.is_idempotent() {
+            self.declared.push(self.count);
+        }
         self.count += 1;
-        self.delicate = self.delicate || !command.may_run_twice();
         self.limit = self.limit.max(command.limit());
     }
 
@@ -94,14 +109,8 @@ impl EncodedPipeline {
 
     /// The names of the commands, in order. Read back, so that pipelines that need none do not pay for them.
     pub(crate) fn names(&mut self) -> impl Iterator<Item = CommandName> {
-        let mut words = Words::new(self.encoded.parts.make_contiguous(), &self.encoded.tail);
-        std::iter::from_fn(move || {
-            let count = words.command()?;
-            let all = words.by_ref().take(count);
-            // `fold`, because a command may have no name at all: it is refused later.
-            let name = all.fold(None, |name, word| name.or(Some(word)));
-            Some(CommandName::new(name.unwrap_or_default()))
-        })
+        // A command may have no name at all: it is refused later.
+        self.encoded.heads().map(|[name, _]| CommandName::new(name.unwrap_or_default()))
     }
 
     /// Length of the first command. Once that much was sent, the server may run it.
@@ -109,9 +118,13 @@ impl EncodedPipeline {
         self.first
     }
 
-    /// True if running them twice does no harm.
-    pub(crate) fn may_run_twice(&self) -> bool {
-        !self.delicate
+    /// True if running them twice does no harm. Read back too: few pipelines are lost.
+    pub(crate) fn may_run_twice(&mut self) -> bool {
+        let mut declared = self.declared.iter().peekable();
+        self.encoded
+            .heads()
+            .enumerate()
+            .all(|(at, head)| declared.next_if_eq(&&at).is_some() || is_harmless(head.into_iter().flatten()))
     }
 
     /// The longest time limit of its commands, if any has one.
@@ -248,8 +261,11 @@ mod tests {
         let get = Command::new("GET").timeout(Duration::from_secs(1));
         let set = Command::new("SET").idempotent();
         let incr = Command::new("INCR").timeout(Duration::from_secs(2));
-        let mut joined: EncodedPipeline = [&get, &set].into_iter().collect();
+        let big = Command::new("SET").arg(Bytes::from(vec![b'x'; SHARED_FROM])).idempotent();
+        let mut joined: EncodedPipeline = [&get, &set, &get, &big, &get].into_iter().collect();
         assert!(joined.may_run_twice());
+        joined.push(&Command::from_args(["MEMORY", "USAGE", "k"]));
+        assert!(joined.may_run_twice(), "its subcommand only reads");
         joined.push(&incr);
         assert!(!joined.may_run_twice());
         assert_eq!(joined.limit(), Some(Duration::from_secs(2)));

@@ -15,7 +15,11 @@ use super::Command;
 
 /// The description of a command, or of its subcommand; `None` if Valkey has no such command.
 pub(crate) fn find(command: &Command) -> Option<&'static Description<'static>> {
-    let mut words = command.words();
+    find_words(command.words())
+}
+
+/// As [`find`], by the command's words.
+fn find_words<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> Option<&'static Description<'static>> {
     let description = find_name(words.next()?)?;
     Some(with_subcommand(description, || words.next()))
 }
@@ -33,13 +37,17 @@ impl Command {
     /// ```
     #[must_use]
     pub fn may_run_twice(&self) -> bool {
-        self.is_idempotent()
-            || find(self).is_some_and(|description| match description.access {
-                Access::Read => true,
-                Access::Write => false,
-                Access::Neither => HARMLESS.contains(&description.name),
-            })
+        self.is_idempotent() || is_harmless(self.words())
     }
+}
+
+/// True if running the command of these words twice does no harm, by Valkey's own description.
+pub(super) fn is_harmless<'w>(words: impl Iterator<Item = &'w [u8]>) -> bool {
+    find_words(words).is_some_and(|description| match description.access {
+        Access::Read => true,
+        Access::Write => false,
+        Access::Neither => HARMLESS.contains(&description.name),
+    })
 }
 
 /// Commands that neither read keys nor change anything.

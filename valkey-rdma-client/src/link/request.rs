@@ -51,8 +51,8 @@ impl Request {
     }
 
     /// True if running it twice does no harm.
-    pub(crate) fn may_run_twice(&self) -> bool {
-        match &self.commands {
+    pub(crate) fn may_run_twice(&mut self) -> bool {
+        match &mut self.commands {
             Commands::One(command) => command.may_run_twice(),
             Commands::Many(joined) => joined.may_run_twice(),
         }
