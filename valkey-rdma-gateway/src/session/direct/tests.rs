@@ -1,6 +1,7 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use valkey_rdma_mock::MockServer;
 use valkey_rdma_transport::emulated::{Device, Link};
 use valkey_rdma_transport::raw::Access;
@@ -13,6 +14,9 @@ use crate::config::limits::Limits;
 const LEN: usize = 8 << 20;
 
 const DELAY: Duration = Duration::from_millis(500);
+
+/// Longer than any step takes. Only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Two sides that have agreed on direct transfers: a client and a server.
 async fn pair(device: &Device) -> (Stream, Stream) {
@@ -54,4 +58,23 @@ async fn when_a_value_is_refused_early_no_read_of_it_is_in_flight_d3() {
     // The first piece was in the other half.
     let second = timeout(Duration::ZERO, staging.take(1, staging.half())).await;
     assert!(second.is_ok(), "the second piece is still being read");
+}
+
+#[tokio::test]
+async fn memory_is_counted_until_its_connection_has_closed_the_device() {
+    let device = Device::new(Link::InProcess);
+    let (client, server) = pair(&device).await;
+    let direct = server.direct().expect("agreed");
+    let total = Arc::new(AtomicUsize::new(0));
+    drop(Staging::new(&direct, &limits(), &total).expect("there is room"));
+    assert_eq!(total.load(Ordering::Relaxed), LEN, "it is still registered");
+    let refusal = Staging::new(&direct, &limits(), &total).err().expect("there is no room");
+    assert!(format!("{refusal:?}").contains("limits.direct_bytes_total = 8388608"), "{refusal:?}");
+    drop((client, server, direct));
+    let closed = async {
+        while total.load(Ordering::Relaxed) > 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, closed).await.expect("the device is closed");
 }
