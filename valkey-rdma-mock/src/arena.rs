@@ -80,7 +80,7 @@ const LARGE: usize = 8 << 10;
 const SMALLEST_SLOT: usize = 64 << 10;
 
 /// Few large registrations cost less than many small ones.
-const PART: usize = 64 << 20;
+pub(crate) const PART: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_mock::{DeviceKind, TransportConfig};
-use valkey_rdma_transport::Stream;
+use valkey_rdma_transport::raw::Access;
+use valkey_rdma_transport::{DirectMemory, FeatureSet, RemoteRange, Stream};
 
 /// Longer than any step takes. Only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -32,7 +33,11 @@ struct Running {
 
 impl Running {
     fn start(args: &[&str], listeners: usize) -> Self {
-        let mut child = program(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::of(&mut program(args), listeners)
+    }
+
+    fn of(command: &mut Command, listeners: usize) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let urls = lines.take(listeners).map(|line| line.unwrap().strip_prefix("ready ").unwrap().to_owned());
         let urls = urls.collect();
@@ -87,6 +92,29 @@ async fn window_and_polling_are_as_asked() {
     }
     let reply = String::from_utf8(reply).unwrap();
     assert!(reply.contains(" window=65536 ") && reply.contains(" poll=busy\n"), "{reply}");
+}
+
+/// The client names a length, and a wrong key. Such a value never arrives.
+#[tokio::test]
+async fn no_memory_is_allocated_for_a_value_before_its_bytes_arrive() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -v 393216; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_valkey-rdma-mock")]);
+    command.args(["--port", "0", "--device", "emulated", "--threads", "1"]).env("MALLOC_ARENA_MAX", "1");
+    let mock = Running::of(command.stdin(Stdio::null()), 1);
+    let addr = mock.urls[0].strip_prefix("emulated://").unwrap().parse().unwrap();
+    let config = TransportConfig::default().requires(FeatureSet::DIRECT);
+    let mut stream = Stream::connect(DeviceKind::Emulated, addr, &config).await.unwrap();
+    let memory = DirectMemory::allocate(4096).unwrap();
+    let exposed = stream.expose(memory.take(0..4096).unwrap(), Access::RemoteRead).unwrap();
+    let RemoteRange { addr: start, rkey, .. } = exposed.remote();
+    let set = format!("BLOB.SET k 536870912 {} {start} 536870912\r\n", rkey ^ 0x5a5a);
+    stream.write_all(set.as_bytes()).await.unwrap();
+    stream.read_to_end(&mut Vec::new()).await.unwrap_err();
+    let mut other = Stream::connect(DeviceKind::Emulated, addr, &config).await.unwrap();
+    other.write_all(b"PING\r\n").await.unwrap();
+    let mut reply = [0; 7];
+    other.read_exact(&mut reply).await.unwrap();
+    assert_eq!(reply, *b"+PONG\r\n");
 }
 
 #[test]

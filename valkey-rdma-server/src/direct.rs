@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::debug;
 use valkey_rdma_resp::Reply;
@@ -115,13 +115,13 @@ impl<'a> Direct<'a> {
             return Err(DirectError::TooLong { len, limit });
         }
         let staging = self.transfers.staging();
-        let mut value = BytesMut::with_capacity(len);
+        let mut value = Vec::new();
         let mut arrived: Option<DirectSlice> = None;
         for (index, range) in from.pieces(len, self.transfers.longest.min(HALF)).enumerate() {
             let start = index % 2 * HALF as usize;
             let copied = async {
                 if let Some(slice) = arrived.take() {
-                    value.extend_from_slice(&slice);
+                    append(&mut value, &slice, len);
                 }
             };
             // The half before is copied while the next one arrives.
@@ -132,8 +132,8 @@ impl<'a> Direct<'a> {
             let (read, ()) = tokio::join!(read, copied);
             arrived = Some(read?);
         }
-        value.extend_from_slice(arrived.as_deref().unwrap_or_default());
-        Ok(value.freeze())
+        append(&mut value, arrived.as_deref().unwrap_or_default(), len);
+        Ok(value.into())
     }
 
     /// Fills `into` from the client's ranges, without a copy on this machine.
@@ -302,6 +302,15 @@ fn fits(len: usize, ranges: &RemoteRanges) -> Result<(), DirectError> {
     if len as u64 > room { Err(DirectError::TooSmall { len, room }) } else { Ok(()) }
 }
 
+/// Appends what has arrived of a value of `len` bytes: at most [`HALF`]. Beyond that, memory is at most twice what has arrived, because
+/// the announced length may be a lie. The last step is exact, so that a stored value wastes nothing.
+fn append(value: &mut Vec<u8>, arrived: &[u8], len: usize) {
+    if value.capacity() - value.len() < arrived.len() {
+        value.reserve_exact((len - value.len()).min(value.len().max(HALF as usize)));
+    }
+    value.extend_from_slice(arrived);
+}
+
 /// Half of the memory that values arrive in which are copied.
 const HALF: u32 = 512 << 10;
 
@@ -325,6 +334,19 @@ mod tests {
         assert!(second.as_mut().poll(&mut cx).is_pending());
         drop(first);
         assert!(matches!(second.as_mut().poll(&mut cx), Poll::Ready(Ok(_))));
+    }
+
+    #[test]
+    fn memory_for_a_value_grows_with_what_has_arrived() {
+        let half = HALF as usize;
+        let bytes = vec![1; 5 * half + 7];
+        let mut value = Vec::new();
+        for piece in bytes.chunks(half) {
+            append(&mut value, piece, bytes.len());
+            assert!(value.capacity() <= 2 * value.len());
+        }
+        assert!(value == bytes);
+        assert_eq!(value.capacity(), bytes.len(), "nothing is wasted");
     }
 
     #[test]

@@ -299,3 +299,6 @@ fn fits(len: usize, ranges: &RemoteRanges) -> Result<(), Reply> {
     let room = ranges.room();
     if len as u64 > room { Err(DirectError::TooSmall { len, room }.into()) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use valkey_rdma_server::{Command, RemoteRanges, Reply};
 
 use super::strings::{check_len, string};
 use super::{Context, Entry, Failure, First, Outcome, Read, Write, count, kept, row, value_or_null};
+use crate::arena::PART;
 use crate::args::{integer, lowercase};
 use crate::state::State;
 use crate::store::{Expiry, Value};
@@ -41,7 +42,8 @@ fn set(context: &mut Context<'_>, command: &Command) -> Outcome {
     let from = ranges(context, place)?;
     check_len(len, context.state.settings.max_value_len())?;
     let database = context.client().database;
-    let fits = len as u64 <= from.room();
+    // Nothing has arrived yet, and the length may be a lie. A longer value gets its place with its first BLOB.GET.
+    let fits = len as u64 <= from.room() && len <= PART;
     let place = if fits { context.state.arena.take(len) } else { None };
     context.transfer = Some(Transfer::Read { from, len, place, key, database });
     Ok(Reply::OK)

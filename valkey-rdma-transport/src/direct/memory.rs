@@ -121,6 +121,15 @@ impl DirectMemory {
     /// # Errors
     /// [`DirectMemoryError::Length`] unless `len` is 1 byte to 4 GiB less 1 byte.
     pub fn allocate(len: usize) -> Result<Self, DirectMemoryError> {
+        Self::allocate_with(len, ())
+    }
+
+    /// Same as [`allocate`](Self::allocate). `guard` is dropped when nothing holds the memory any more, and the last connection that has
+    /// registered it has ended: no part of it is pinned then.
+    ///
+    /// # Errors
+    /// Same errors as [`allocate`](Self::allocate).
+    pub fn allocate_with(len: usize, guard: impl Send + Sync + 'static) -> Result<Self, DirectMemoryError> {
         let registered = u32::try_from(len).ok().filter(|len| *len > 0);
         let registered = registered.ok_or(DirectMemoryError::Length { len })?;
         let mut head = BytesMut::zeroed(len.saturating_add(PAGE));
@@ -129,7 +138,7 @@ impl DirectMemory {
         // The device reaches it by its address. No reference of ours covers what the device uses.
         let start = bytes.as_mut_ptr().expose_provenance();
         // Any part of it holds all of it.
-        Ok(Self::new(start, registered, Piece::Allocated(bytes), Arc::new(head)))
+        Ok(Self::new(start, registered, Piece::Allocated(bytes), Arc::new((head, guard))))
     }
 
     /// Takes memory that something else owns, such as an arena of another language. It need not begin at a page. Bytes that are free are

@@ -37,6 +37,8 @@ pub(super) struct EmulatedConnection {
     memories: Vec<Memory>,
     /// Places there that the next ones get.
     deregistered: Vec<RegionId>,
+    /// What keeps direct memory that is registered, as with an adapter.
+    kept: Vec<(RegionId, SendMemory)>,
     phase: Phase,
     /// Whether reads were asked for.
     reads: bool,
@@ -153,6 +155,7 @@ impl EmulatedConnection {
             device,
             memories: Vec::new(),
             deregistered: Vec::new(),
+            kept: Vec::new(),
             phase,
             reads: options.read_depth > 0,
         }
@@ -204,14 +207,17 @@ impl DeviceConnection for EmulatedConnection {
         if access.allows_read() && !self.reads {
             return Err(TransportError::ReadsOff);
         }
-        self.add(memory.sent().len(), |region| Memory::direct(region, access, memory.downgrade()))
+        let region =
+            self.add(memory.sent().len(), |region| Memory::direct(region, access, memory.downgrade()))?;
+        self.kept.push((region.id, memory.sent().clone()));
+        Ok(region)
     }
 
-    /// The region kept nothing: it knows the memory only while others hold it.
     fn deregister(&mut self, region: RegionId) -> Option<SendMemory> {
         self.place(region, &Memory::gone(region));
         self.deregistered.push(region);
-        None
+        let kept = self.kept.iter().position(|(kept, _)| *kept == region)?;
+        Some(self.kept.swap_remove(kept).1)
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

@@ -45,6 +45,7 @@ impl Moving<'_> {
     }
 
     /// Reads the value out of the client's ranges. `sink` is awaited when the first piece is there: before, the server knows of nothing.
+    /// When this returns an error of the server, no READ is in flight.
     pub(super) async fn read_into<'s>(
         &self,
         sink: impl Future<Output = Result<Sink<'s>, Lost>>,
@@ -58,7 +59,12 @@ impl Moving<'_> {
         for (round, batch) in batches {
             let send = send(&mut sink, std::mem::take(&mut arrived));
             // The first failure ends both: the other one may wait for ever.
-            ((), arrived) = tokio::try_join!(send, self.read(round, batch))?;
+            let moved = tokio::try_join!(send, self.read(round, batch));
+            if let Err(Failed::Upstream(_)) = moved {
+                // The READs go on, and a reply may follow: they must have completed before it (spec clause D-3).
+                drop(self.staging.take(round, self.staging.half()).await);
+            }
+            ((), arrived) = moved?;
         }
         send(&mut sink, arrived).await?;
         sink.finish().await.map_err(Failed::Upstream)

@@ -12,6 +12,12 @@ use crate::config::limits::Limits;
 /// Two halves: a piece of a value arrives in one while the other leaves. Registered, and pinned, until its connection ends.
 pub(crate) struct Staging {
     memory: DirectMemory,
+}
+
+/// Bytes that are counted until their memory is not registered any more. That is some time after the end of the session, when the device
+/// is closed.
+struct Counted {
+    len: usize,
     /// Bytes of all clients, also of those whose connections have no transfer now: their memory is pinned as well.
     total: Arc<AtomicUsize>,
 }
@@ -23,18 +29,15 @@ impl Staging {
     /// The reply if there is no room, or it cannot be pinned. It refers the client to the stream (spec clause D-7).
     pub(crate) fn new(direct: &Direct, limits: &Limits, total: &Arc<AtomicUsize>) -> Result<Self, Reply> {
         let (len, most) = (limits.direct_bytes, limits.direct_bytes_total);
-        let memory =
-            DirectMemory::allocate(len).map_err(|error| Reply::error(format!("NODIRECT {error}")))?;
-        let others = total.fetch_add(len, Ordering::Relaxed);
-        // From here on, its end makes room.
-        let staging = Self { memory, total: total.clone() };
-        if others.saturating_add(len) > most {
-            return Err(Reply::error(format!(
+        let counted = Counted::new(len, most, total).ok_or_else(|| {
+            Reply::error(format!(
                 "NODIRECT direct transfers of other clients take up limits.direct_bytes_total = {most} bytes"
-            )));
-        }
-        direct.register(&staging.memory).map_err(|error| Reply::from(DirectError::from(error)))?;
-        Ok(staging)
+            ))
+        })?;
+        let memory = DirectMemory::allocate_with(len, counted)
+            .map_err(|error| Reply::error(format!("NODIRECT {error}")))?;
+        direct.register(&memory).map_err(|error| Reply::from(DirectError::from(error)))?;
+        Ok(Self { memory })
     }
 
     /// Bytes of one half.
@@ -49,8 +52,17 @@ impl Staging {
     }
 }
 
-impl Drop for Staging {
+impl Counted {
+    /// `None`: the total would exceed `most`.
+    fn new(len: usize, most: usize, total: &Arc<AtomicUsize>) -> Option<Self> {
+        let add = |others: usize| others.checked_add(len).filter(|all| *all <= most);
+        total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        Some(Self { len, total: total.clone() })
+    }
+}
+
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.total.fetch_sub(self.memory.len(), Ordering::Relaxed);
+        self.total.fetch_sub(self.len, Ordering::Relaxed);
     }
 }
