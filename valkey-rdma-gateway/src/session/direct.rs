@@ -300,5 +300,5 @@ fn fits(len: usize, ranges: &RemoteRanges) -> Result<(), Reply> {
     if len as u64 > room { Err(DirectError::TooSmall { len, room }.into()) } else { Ok(()) }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "emulated"))]
 mod tests;
