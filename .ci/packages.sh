@@ -32,7 +32,8 @@ packaged() {
 unpack() {
     local crate
     for crate in "$target"/package/*.crate; do
-        tar -xf "$crate" -C "$dir"
+        # With the time of now: all files in packages have one time, by which cargo would take changed ones for those it has built.
+        tar -xmf "$crate" -C "$dir"
         crate=$dir/$(basename "$crate" .crate)
         if ! cmp LICENSE-MIT "$crate/LICENSE-MIT" || ! cmp LICENSE-APACHE "$crate/LICENSE-APACHE" || ! [ -s "$crate/README.md" ]; then
             echo "FAILED $(basename "$crate"): its licences are not the project's, or it has no README"
