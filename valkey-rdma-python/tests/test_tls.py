@@ -95,7 +95,7 @@ def test_lmcache_over_tls(over, secure, authority):
     client = LMCacheClient(f"{over(secure)}?ca={authority.ca}")
     client.close()
     with pytest.raises(valkey_rdma.ConnectError, match="issuer"):
-        LMCacheClient(over(secure))
+        LMCacheClient(f"{over(secure)}?timeout=1m")
 
 
 @without_tls
@@ -113,7 +113,7 @@ def test_errors_say_what_is_wrong(over, secure, named, authority, stranger, pers
         (f"{over(named)}{with_issuer}&server_name=valkey.test", "certificate"),
     ):
         with pytest.raises(valkey_rdma.ConnectError, match=wrong) as raised:
-            Client(url)
+            Client(f"{url}&timeout=1m")
         assert raised.value.fate == "not-sent"
     for allowed in ("server_name=valkey.test", "verify=ca", "verify=none"):
         with Client(f"{over(named)}{with_login}&{allowed}") as client:
