@@ -29,6 +29,14 @@ impl Wanted<'_> {
             Wanted::Bytes(bytes) => bytes.len(),
         }
     }
+
+    /// Whether a string is that.
+    pub(crate) fn is(&self, got: &[u8]) -> bool {
+        match self {
+            Wanted::Len(len) => got.len() == *len,
+            Wanted::Bytes(bytes) => got == *bytes,
+        }
+    }
 }
 
 /// Knows nothing of any string.

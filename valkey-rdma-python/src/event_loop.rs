@@ -72,8 +72,8 @@ impl Cancel {
             Self::Abort(task) => task.abort(),
             Self::Stop { stop, ended } => {
                 drop(stop);
-                // Nothing is ever sent. Without a limit: until it ends, servers may write to memory that the program would take for its own. It ends
-                // when the connections of silent servers have ended, or with the background threads.
+                // Nothing is ever sent. Without a limit: until it ends, servers may write to memory that the program would take for its
+                // own. It ends when the connections of silent servers have ended, or with the background threads.
                 let _ = py.detach(move || ended.recv());
                 memory::release_all(py);
             }

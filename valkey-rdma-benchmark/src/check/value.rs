@@ -4,16 +4,6 @@ use valkey_rdma_client::Value;
 
 use super::{Kind, Seen, Want, Wanted, Wrong, difference};
 
-impl Wanted<'_> {
-    /// Whether a string is that.
-    pub(crate) fn is(&self, got: &[u8]) -> bool {
-        match self {
-            Wanted::Len(len) => got.len() == *len,
-            Wanted::Bytes(bytes) => got == *bytes,
-        }
-    }
-}
-
 impl Seen {
     /// Records what `value` is, instead of what was seen before.
     pub(crate) fn see(&mut self, value: &Value, want: &impl Want) {

@@ -121,10 +121,11 @@ impl EncodedPipeline {
     /// True if running them twice does no harm. Read back too: few pipelines are lost.
     pub(crate) fn may_run_twice(&mut self) -> bool {
         let mut declared = self.declared.iter().peekable();
-        self.encoded
-            .heads()
-            .enumerate()
-            .all(|(at, head)| declared.next_if_eq(&&at).is_some() || is_harmless(head.into_iter().flatten()))
+        let harmless = self.encoded.heads().enumerate().filter(|(at, head)| {
+            declared.next_if_eq(&at).is_some() || is_harmless(head.iter().copied().flatten())
+        });
+        // Counted, so that a command that is not read back is none that may run twice.
+        harmless.count() == self.count
     }
 
     /// The longest time limit of its commands, if any has one.

@@ -124,8 +124,8 @@ impl DirectMemory {
         Self::allocate_with(len, ())
     }
 
-    /// Same as [`allocate`](Self::allocate). `guard` is dropped when nothing holds the memory any more, and the last connection that has
-    /// registered it has ended: no part of it is pinned then.
+    /// Same as [`allocate`](Self::allocate). `guard` is dropped when nothing holds the memory any more, and no connection has it
+    /// registered: no part of it is pinned then.
     ///
     /// # Errors
     /// Same errors as [`allocate`](Self::allocate).

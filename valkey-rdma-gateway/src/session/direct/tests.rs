@@ -1,7 +1,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::task::yield_now;
+use tokio::time::timeout;
 use valkey_rdma_mock::MockServer;
 use valkey_rdma_transport::emulated::{Device, Link};
 use valkey_rdma_transport::raw::Access;
@@ -73,7 +74,7 @@ async fn memory_is_counted_until_its_connection_has_closed_the_device() {
     drop((client, server, direct));
     let closed = async {
         while total.load(Ordering::Relaxed) > 0 {
-            sleep(Duration::from_millis(1)).await;
+            yield_now().await;
         }
     };
     timeout(PATIENCE, closed).await.expect("the device is closed");
