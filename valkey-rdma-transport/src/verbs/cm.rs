@@ -164,7 +164,8 @@ impl CmId {
         self.id.set_ack_timeout(options)
     }
 
-    /// Sends the connect request, with its retry count, or accepts the peer's request.
+    /// Sends the connect request, with its retry count, or accepts the peer's request. Returns how many READs of this side may be in
+    /// flight, or 0 if the peer's answer decides that.
     ///
     /// # Safety
     /// The identifier has its queue pair.
@@ -172,12 +173,13 @@ impl CmId {
         &mut self,
         retry_count: Option<u8>,
         read_depth: u8,
-    ) -> Result<(), TransportError> {
+    ) -> Result<u8, TransportError> {
         let mut reads = ReadDepths::wish(read_depth);
         match self.state {
             CmState::Idle => {
                 // SAFETY: live, with its queue pair by the contract.
                 unsafe { sys::connect(self.id.raw, retry_count, reads) }.map_err(failed("rdma_connect"))?;
+                reads.outgoing = 0;
             }
             CmState::Incoming { asked } => {
                 // A peer that sends no read depths gets the default answer.
@@ -192,7 +194,7 @@ impl CmId {
             }
         }
         self.state = CmState::Active;
-        Ok(())
+        Ok(reads.outgoing)
     }
 
     /// Takes one event that the device contract knows, passing over the others.

@@ -49,6 +49,8 @@ pub(super) struct VerbsConnection {
     retry_count: Option<u8>,
     /// Reads that were asked for, in either direction.
     wanted_reads: u8,
+    /// Reads of this side that it has accepted itself. 0 on the side that connects.
+    accepted_reads: u8,
     read_depth: u8,
 }
 
@@ -115,6 +117,7 @@ impl VerbsConnection {
             device,
             retry_count: options.retry_count,
             wanted_reads: options.read_depth,
+            accepted_reads: 0,
             read_depth: 0,
         })
     }
@@ -216,7 +219,8 @@ impl DeviceConnection for VerbsConnection {
 
     fn establish(&mut self) -> Result<(), TransportError> {
         // SAFETY: the queue pair was made together with the connection.
-        unsafe { self.id.establish(self.retry_count, self.wanted_reads) }
+        self.accepted_reads = unsafe { self.id.establish(self.retry_count, self.wanted_reads) }?;
+        Ok(())
     }
 
     fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>> {
@@ -225,7 +229,7 @@ impl DeviceConnection for VerbsConnection {
                 if event == CmEvent::Established {
                     self.queue_pair.shorten_receiver_not_ready();
                     if self.wanted_reads > 0 {
-                        self.read_depth = self.queue_pair.read_depth()?;
+                        self.read_depth = self.queue_pair.read_depth()?.unwrap_or(self.accepted_reads);
                     }
                 }
                 return Poll::Ready(Ok(event));

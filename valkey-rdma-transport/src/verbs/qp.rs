@@ -1,8 +1,12 @@
 //! The queue pair: where work requests are posted.
 
+use std::io;
 use std::ptr::{self, NonNull};
 
-use super::sys::{ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_state, ibv_recv_wr, ibv_send_wr, ibv_sge, rdma_cm_id};
+use super::sys::{
+    ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_state, ibv_recv_wr, ibv_send_wr,
+    ibv_sge, rdma_cm_id,
+};
 use valkey_rdma_proto::work::{ReceiveRequest, SendOp, SendRequest, Slice};
 
 use super::cm::CmId;
@@ -92,17 +96,21 @@ impl QueuePair {
         }
     }
 
-    /// How many READs may be in flight, once connected.
-    pub(super) fn read_depth(&self) -> Result<u8, TransportError> {
-        // SAFETY: the queue pair is live.
-        unsafe { sys::read_depth(self.raw) }.map_err(failed("ibv_query_qp"))
+    /// How many READs may be in flight, once connected. `None`: the driver cannot say.
+    pub(super) fn read_depth(&self) -> Result<Option<u8>, TransportError> {
+        let attr = self.query(ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC)?;
+        Ok(attr.map(|attr| attr.max_rd_atomic))
     }
 
-    /// Whether the device has moved it to error state.
+    /// Whether the device has moved it to error state. False if the driver cannot say: then an asynchronous event is the only sign.
     pub(super) fn is_in_error(&self) -> Result<bool, TransportError> {
+        let attr = self.query(ibv_qp_attr_mask::IBV_QP_STATE)?;
+        Ok(attr.is_some_and(|attr| attr.qp_state == ibv_qp_state::IBV_QPS_ERR))
+    }
+
+    pub(super) fn query(&self, mask: ibv_qp_attr_mask::Type) -> Result<Option<ibv_qp_attr>, TransportError> {
         // SAFETY: the queue pair is live.
-        let state = unsafe { sys::qp_state(self.raw) }.map_err(failed("ibv_query_qp"))?;
-        Ok(state == ibv_qp_state::IBV_QPS_ERR)
+        known(unsafe { sys::query_qp(self.raw, mask) })
     }
 
     /// Posts a chain of sends with one doorbell.
@@ -181,6 +189,14 @@ impl QueuePair {
     }
 }
 
+/// What the device answered. `None`: the driver has no such call, as that of Azure's MANA, although its queue pairs are in order.
+fn known<T>(answer: io::Result<T>) -> Result<Option<T>, TransportError> {
+    match answer {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => Ok(None),
+        answer => answer.map(Some).map_err(failed("ibv_query_qp")),
+    }
+}
+
 fn may_inline(regions: &[MemoryRegion], slice: Slice) -> bool {
     let (region, start) = (&regions[slice.region.0 as usize], slice.offset as usize);
     region.is_own() && region.contains(&(start..start + slice.len as usize))
@@ -203,11 +219,6 @@ impl QueuePair {
         // SAFETY: the queue pair is live.
         unsafe { sys::set_error_state(self.raw) }.expect("every state can change to error");
     }
-
-    pub(super) fn retry_timers(&self) -> sys::RetryTimers {
-        // SAFETY: the queue pair is live.
-        unsafe { sys::retry_timers(self.raw) }.expect("the queue pair's attributes")
-    }
 }
 
 impl Drop for QueuePair {
@@ -221,3 +232,17 @@ impl Drop for QueuePair {
 // SAFETY: the pointers to C objects are used by this value's owner only, who holds the identifier too; libibverbs
 // ties no object to a thread. The pointers inside of the vectors are stale between calls and never followed.
 unsafe impl Send for QueuePair {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_cannot_describe_a_queue_pair_is_not_a_failed_device() {
+        let answered = |errno| known::<()>(Err(io::Error::from_raw_os_error(errno)));
+        assert!(matches!(answered(libc::EOPNOTSUPP), Ok(None)));
+        assert!(matches!(answered(libc::ENOSYS), Ok(None)));
+        assert!(matches!(answered(libc::EIO), Err(TransportError::Device { call: "ibv_query_qp", .. })));
+        assert!(matches!(known(Ok(3)), Ok(Some(3))));
+    }
+}

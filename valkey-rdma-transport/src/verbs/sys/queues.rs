@@ -8,7 +8,7 @@ use std::{io, slice};
 
 use super::bindings::{
     self, ibv_comp_channel, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap,
-    ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_recv_wr, ibv_send_wr, ibv_wc, rdma_cm_id,
+    ibv_qp_init_attr, ibv_qp_type, ibv_recv_wr, ibv_send_wr, ibv_wc, rdma_cm_id,
 };
 use super::system::set_nonblocking;
 use super::{non_null, or_errno, or_number, unsupported};
@@ -148,28 +148,18 @@ pub(in crate::verbs) unsafe fn set_min_rnr_timer(qp: NonNull<ibv_qp>, code: u8) 
     or_number(unsafe { bindings::ibv_modify_qp(qp.as_ptr(), &mut attr, mask as i32) })
 }
 
-/// The state of a queue pair, as the device has it.
-pub(in crate::verbs) unsafe fn qp_state(qp: NonNull<ibv_qp>) -> io::Result<ibv_qp_state::Type> {
+/// Some attributes of a queue pair, as the device has them. Not every driver can say.
+pub(in crate::verbs) unsafe fn query_qp(
+    qp: NonNull<ibv_qp>,
+    mask: ibv_qp_attr_mask::Type,
+) -> io::Result<ibv_qp_attr> {
     // SAFETY: integers, for which all zeroes is a value.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     // SAFETY: integers and null pointers, for which all zeroes is a value.
     let mut init: ibv_qp_init_attr = unsafe { mem::zeroed() };
-    let mask = ibv_qp_attr_mask::IBV_QP_STATE;
     // SAFETY: the queue pair is live; both are ours to write.
     or_number(unsafe { bindings::ibv_query_qp(qp.as_ptr(), &mut attr, mask as i32, &mut init) })?;
-    Ok(attr.qp_state)
-}
-
-/// How many READs a connected queue pair may have in flight.
-pub(in crate::verbs) unsafe fn read_depth(qp: NonNull<ibv_qp>) -> io::Result<u8> {
-    // SAFETY: integers, for which all zeroes is a value.
-    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
-    // SAFETY: integers and null pointers, for which all zeroes is a value.
-    let mut init: ibv_qp_init_attr = unsafe { mem::zeroed() };
-    let mask = ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC;
-    // SAFETY: the queue pair is live; both are ours to write.
-    or_number(unsafe { bindings::ibv_query_qp(qp.as_ptr(), &mut attr, mask as i32, &mut init) })?;
-    Ok(attr.max_rd_atomic)
+    Ok(attr)
 }
 
 /// Moves a queue pair to error state.
@@ -177,40 +167,10 @@ pub(in crate::verbs) unsafe fn read_depth(qp: NonNull<ibv_qp>) -> io::Result<u8>
 pub(in crate::verbs) unsafe fn set_error_state(qp: NonNull<ibv_qp>) -> io::Result<()> {
     // SAFETY: integers, for which all zeroes is a value.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
-    attr.qp_state = ibv_qp_state::IBV_QPS_ERR;
+    attr.qp_state = bindings::ibv_qp_state::IBV_QPS_ERR;
     let mask = ibv_qp_attr_mask::IBV_QP_STATE;
     // SAFETY: the queue pair is live; the attributes are read during the call.
     or_number(unsafe { bindings::ibv_modify_qp(qp.as_ptr(), &mut attr, mask as i32) })
-}
-
-/// What a queue pair does about messages that are not taken, in the device's codes.
-#[cfg(test)]
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::verbs) struct RetryTimers {
-    pub(in crate::verbs) min_rnr_timer: u8,
-    pub(in crate::verbs) rnr_retries: u8,
-    pub(in crate::verbs) ack_timeout: u8,
-    pub(in crate::verbs) retries: u8,
-}
-
-#[cfg(test)]
-pub(in crate::verbs) unsafe fn retry_timers(qp: NonNull<ibv_qp>) -> io::Result<RetryTimers> {
-    // SAFETY: integers, for which all zeroes is a value.
-    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
-    // SAFETY: integers and null pointers, for which all zeroes is a value.
-    let mut init: ibv_qp_init_attr = unsafe { mem::zeroed() };
-    let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER
-        | ibv_qp_attr_mask::IBV_QP_RNR_RETRY
-        | ibv_qp_attr_mask::IBV_QP_TIMEOUT
-        | ibv_qp_attr_mask::IBV_QP_RETRY_CNT;
-    // SAFETY: the queue pair is live; both are ours to write.
-    or_number(unsafe { bindings::ibv_query_qp(qp.as_ptr(), &mut attr, mask as i32, &mut init) })?;
-    Ok(RetryTimers {
-        min_rnr_timer: attr.min_rnr_timer,
-        rnr_retries: attr.rnr_retry,
-        ack_timeout: attr.timeout,
-        retries: attr.retry_cnt,
-    })
 }
 
 /// Destroys the identifier's queue pair. `rdma_destroy_qp` would do the same and hide the outcome.
