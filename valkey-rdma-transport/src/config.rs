@@ -259,6 +259,14 @@ impl Config {
         if self.send_buffer > 2 * FIRST_SEND_BUFFER { FIRST_SEND_BUFFER } else { self.send_buffer }
     }
 
+    /// Bytes that can be reserved in the send buffer at once. The device acknowledges each quarter of what there is, so three quarters
+    /// become free without more being sent.
+    pub(crate) fn max_reservation(&self) -> u32 {
+        let long = self.send_buffer - self.first_send_buffer();
+        let half = self.send_buffer / 2;
+        if long == 0 { half } else { half.min(long / 4 * 3) }
+    }
+
     /// Features that an accepted connection offers to peers that ask (spec clause F-5). Default: none, as Valkey. What the peer has
     /// chosen is what [`Stream::agreed`](crate::Stream::agreed) returns; to act on it is the caller's part. Ignored when connecting.
     #[must_use]

@@ -144,8 +144,7 @@ impl Stream {
     /// ([`copied_in`](crate::DeviceCounters::copied_in) counts it).
     ///
     /// # Errors
-    /// `InvalidInput` if `len` is more than [half of the send buffer](Self::max_reservation); otherwise the errors of a
-    /// write.
+    /// `InvalidInput` if `len` is more than [`max_reservation`](Self::max_reservation); otherwise the errors of a write.
     ///
     /// Cancel safety: if the future is dropped before it returns, `fill` was not called.
     ///
@@ -176,12 +175,12 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         let written = self.poll_driving(cx, |connection, cx| {
             let too_long = |most: usize| (len > most).then_some(Poll::Ready(Err(most)));
-            if let Some(refused) = too_long(connection.max_reservation()) {
+            if let Some(refused) = too_long(connection.max_reservation) {
                 return refused;
             }
             connection.grow_for(len);
             // The send buffer may have failed to grow.
-            if let Some(refused) = too_long(connection.max_reservation()) {
+            if let Some(refused) = too_long(connection.max_reservation) {
                 return refused;
             }
             connection.poll_write_with(cx, len as u32, fill).map(Ok)
@@ -189,16 +188,16 @@ impl Stream {
         written.map(|written| match written {
             Ok(written) => written.ok_or_else(|| self.broken_pipe()),
             Err(most) => {
-                let text = format!("{len} bytes are more than half of the send buffer, {most} bytes");
+                let text = format!("{len} bytes are more than the send buffer takes at once, {most} bytes");
                 Err(io::Error::new(io::ErrorKind::InvalidInput, text))
             }
         })
     }
 
-    /// The largest `len` of [`write_with`](Self::write_with): half of the send buffer. The other half may be in flight. It becomes
-    /// less if the rest of the [send buffer](Config::send_buffer) is needed and cannot be pinned.
+    /// The largest `len` of [`write_with`](Self::write_with): half of the [send buffer](Config::send_buffer), and less if that is
+    /// between 128 and 192 KiB. The other half may be in flight. It becomes less if the rest of the send buffer is needed and cannot be pinned.
     pub fn max_reservation(&self) -> usize {
-        self.shared.with(|connection| connection.max_reservation())
+        self.shared.with(|connection| connection.max_reservation)
     }
 
     /// Waits until it is known which features both sides use (spec clauses F-5 to F-7). At once on a connected stream, and on one

@@ -102,6 +102,25 @@ async fn it_is_given_back_by_a_side_to_which_nothing_comes() {
     assert_eq!(seen(&client), (config.pinned_bytes_at_first(), FIRST));
 }
 
+/// The last bytes in flight are not acknowledged before more is sent: a reservation must not wait for them.
+#[tokio::test(start_paused = true)]
+async fn a_reservation_finds_room_beside_bytes_that_are_not_acknowledged() {
+    for send_buffer in [4096, 128 << 10, (128 << 10) + 4, 160 << 10, 191 << 10, 1 << 20] {
+        let config = Config::default().send_buffer(send_buffer);
+        let (mut client, mut server) = pair(&config, &config.clone().keepalive(None)).await;
+        let most = client.max_reservation();
+        let mut received = vec![0; most];
+        for unacknowledged in [0, 1, send_buffer as usize / 8, most / 4 - 1] {
+            exchange(&mut client, &mut server, unacknowledged).await;
+            let reserve = client.write_with(most, |room| room.len());
+            let reserved = tokio::time::timeout(Duration::from_secs(1), reserve).await;
+            let reserved = reserved.unwrap_or_else(|_| panic!("{most} of {send_buffer} wait for room"));
+            assert_eq!(reserved.expect("writes"), most);
+            server.read_exact(&mut received).await.expect("reads");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_goes_on_writing_keeps_what_has_grown() {
     let config = Config::default();
@@ -186,7 +205,7 @@ async fn an_encoder_is_refused_the_room_that_could_not_be_pinned() {
     device.refuse_memory(true);
     let refused = client.write_with(100 << 10, |_| unreachable!("refused")).await.expect_err("no room");
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
-    assert_eq!(refused.to_string(), "102400 bytes are more than half of the send buffer, 32768 bytes");
+    assert_eq!(refused.to_string(), "102400 bytes are more than the send buffer takes at once, 32768 bytes");
     assert_eq!(client.max_reservation(), FIRST / 2);
     assert_eq!(client.write_with(FIRST / 2, |room| room.len()).await.expect("writes"), FIRST / 2);
     let mut received = vec![0; FIRST / 2];

@@ -126,7 +126,7 @@ async fn more_than_half_of_the_send_buffer_cannot_be_reserved() {
     assert_eq!(client.max_reservation(), 2048);
     let error = client.write_with(2049, |_| unreachable!("refused")).await.expect_err("too much");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert_eq!(error.to_string(), "2049 bytes are more than half of the send buffer, 2048 bytes");
+    assert_eq!(error.to_string(), "2049 bytes are more than the send buffer takes at once, 2048 bytes");
     assert_eq!(client.write_with(2048, |room| room.len()).await.expect("writes"), 2048);
 }
 

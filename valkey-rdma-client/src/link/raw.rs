@@ -111,11 +111,14 @@ impl RawConnection {
         if !stream.is_driven() || len > MAX_DIRECT || !self.write_buffer.is_written() {
             return Ok(false);
         }
-        match stream.poll_write_with(cx, len, fill)? {
-            Poll::Ready(_) => {
+        match stream.poll_write_with(cx, len, fill) {
+            Poll::Ready(Ok(_)) => {
                 self.write_buffer.written_directly(len);
                 Ok(true)
             }
+            // A short send buffer takes it in parts only.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
+            Poll::Ready(Err(error)) => Err(error),
             Poll::Pending => Ok(false),
         }
     }

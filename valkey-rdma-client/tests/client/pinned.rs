@@ -146,3 +146,20 @@ async fn side_buffers_are_those_of_the_url_or_the_configuration_unless_the_endpo
     }
     assert_eq!(connect(1, &with("rx_size=65536&side_buffers=131072")).await, Some(65_536));
 }
+
+/// A batch of small commands is encoded into the send buffer, if it fits there at once.
+#[tokio::test]
+async fn a_batch_that_a_short_send_buffer_takes_in_parts_only_is_sent() {
+    let target = target().await;
+    let transport = TransportConfig::default().send_buffer(4096);
+    let client = target.client_with(&Config::default().transport(transport)).await;
+    let key = target.key("k");
+    client.command(["SET", &key, &"x".repeat(3000)]).await.expect("a command of more than half");
+    let mut pipeline = client.pipeline();
+    for number in 0..200 {
+        pipeline.push(["SET", &key, &format!("{number:040}")]);
+    }
+    let replies = pipeline.send().await.expect("a batch of 15 KB");
+    assert!(replies.iter().all(Result::is_ok), "{replies:?}");
+    assert_eq!(client.counters().reconnects, 0);
+}

@@ -145,7 +145,7 @@ impl ConnectionState {
             close_error: None,
             shutting_down: false,
             discarded: false,
-            max_reservation: (config.send_buffer / 2) as usize,
+            max_reservation: config.max_reservation() as usize,
             look: None,
             info,
             epoch: Instant::now(),
@@ -156,12 +156,6 @@ impl ConnectionState {
             connection.core.handle_accepted(connection.now());
         }
         Ok(connection)
-    }
-
-    /// The most bytes reserved at once: half of the send buffer, as long as it can become. Half of what there is, once it has failed to
-    /// grow.
-    pub(super) fn max_reservation(&self) -> usize {
-        self.max_reservation
     }
 
     /// Waits until both sides know each other's memory. `Ready(false)`: the connection ended before.
