@@ -19,6 +19,8 @@ impl RejectReason {
     pub(crate) const CONSUMER: Self = Self(REASON_CONSUMER);
     /// What iWARP says where InfiniBand says that nothing listens: `ECONNREFUSED` of Linux.
     const REFUSED_ON_IWARP: Self = Self(-111);
+    /// What iWARP says where InfiniBand says [`CONSUMER`](Self::CONSUMER), and if the listener's process has ended: `ECONNRESET` of Linux.
+    const RESET_ON_IWARP: i32 = -104;
 
     /// True if no server listens there: 8, and on iWARP `ECONNREFUSED`.
     #[must_use]
@@ -80,6 +82,9 @@ impl RejectReason {
                 "its server may listen on another address of that host (`rdma-bind`), or on IPv6 only; or it may be at its limit of \
                  connections or memory"
             }
+            Self::RESET_ON_IWARP => {
+                "its server may be at its limit of connections or memory, or it has just ended"
+            }
             _ if self.is_transient() => {
                 "its connection manager remembers an earlier connection; new requests were rejected too, so try again later, and compare \
                  `rdma resource show cm_id` there"
@@ -129,8 +134,18 @@ mod tests {
 
     #[test]
     fn a_request_that_the_server_s_program_has_answered_is_not_repeated() {
-        for reason in [RejectReason::CONSUMER, RejectReason::NO_LISTENER, RejectReason::REFUSED_ON_IWARP] {
+        let reset = RejectReason(RejectReason::RESET_ON_IWARP);
+        for reason in
+            [RejectReason::CONSUMER, RejectReason::NO_LISTENER, RejectReason::REFUSED_ON_IWARP, reset]
+        {
             assert!(!reason.is_transient(), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_said_no_is_not_taken_for_a_fault_of_the_connection_manager() {
+        for reason in [RejectReason::CONSUMER, RejectReason(RejectReason::RESET_ON_IWARP)] {
+            assert!(reason.advice().contains("limit of connections"), "{reason}: {}", reason.advice());
         }
     }
 }
