@@ -1,12 +1,26 @@
 //! [`Failure`]: what a span says of an error: its kind, of which there are few. Never its text, because a server may repeat a key or a value there.
 
-use valkey_rdma_resp::ServerError;
+use valkey_rdma_resp::{ServerError, ServerErrorKind};
 use valkey_rdma_transport::TransportError;
 
 use crate::error::{AbortedTransaction, ClusterError, ConnectCause, Error};
 
-/// Longer words are not the code of an error.
-const LONGEST_CODE: usize = 32;
+/// Codes of Valkey and of the gateway that [`ServerErrorKind`] does not name.
+const MORE_CODES: [&str; 13] = [
+    "ERR",
+    "BUSYGROUP",
+    "BUSYKEY",
+    "DENIED",
+    "INPROG",
+    "INVALIDOBJ",
+    "IOERR",
+    "NOGOODSLAVE",
+    "NOGROUP",
+    "NOMASTERLINK",
+    "NOTBUSY",
+    "NOUPSTREAM",
+    "UNKILLABLE",
+];
 
 /// The attributes of a failed span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +37,14 @@ impl<'a> Failure<'a> {
     }
 }
 
-/// A script can make an error whose first word is anything, so only what looks like a code is one.
+/// A script can make an error whose first word is anything, also a key. So only words that are known are exported.
 impl<'a> From<&'a ServerError> for Failure<'a> {
     fn from(error: &'a ServerError) -> Self {
-        let is_usual = |byte| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-');
-        match error.code.as_str() {
-            code if (1..=LONGEST_CODE).contains(&code.len()) && code.bytes().all(is_usual) => {
-                Self { kind: code, code: Some(code) }
-            }
-            _ => Self::of_kind(OTHER),
+        let code = error.code.as_str();
+        if error.kind() != ServerErrorKind::Other || MORE_CODES.contains(&code) {
+            Self { kind: code, code: Some(code) }
+        } else {
+            Self::of_kind(OTHER)
         }
     }
 }
@@ -115,7 +128,7 @@ mod tests {
     fn the_code_of_an_error_is_exported_and_nothing_that_a_script_may_have_put_there() {
         let wrong_type = ServerError::from_reply(b"WRONGTYPE Operation against a key");
         assert_eq!(Failure::from(&wrong_type), Failure { kind: "WRONGTYPE", code: Some("WRONGTYPE") });
-        for text in ["user:17 is not known", "My error", "", &"X".repeat(LONGEST_CODE + 1)] {
+        for text in ["user:17 is not known", "ALICE-4711 is not known", "My error", ""] {
             let failure = Error::Server(ServerError::from_reply(text.as_bytes()));
             assert_eq!(Failure::from(&failure), Failure { kind: "_OTHER", code: None }, "{text}");
         }
