@@ -1,9 +1,11 @@
 //! What happens to the locks of this module when the process forks.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::sync::{MutexGuard, RwLockWriteGuard};
 
 use pyo3::prelude::*;
+use valkey_rdma_transport::known_at_fork;
 
 use crate::memory;
 use crate::runtime::{self, OfProcess};
@@ -20,13 +22,16 @@ thread_local! {
 struct Held {
     _gate: RwLockWriteGuard<'static, bool>,
     _runtime: MutexGuard<'static, Option<OfProcess>>,
+    /// Background threads take it without the gate, for each large write.
+    _sent_memory: Box<dyn Any>,
 }
 
 /// Python calls it before it forks.
 #[pyfunction]
 pub(crate) fn before_fork() {
     let gate = runtime::gate();
-    HELD.set(Some(Held { _gate: gate, _runtime: runtime::current() }));
+    let runtime = runtime::current();
+    HELD.set(Some(Held { _gate: gate, _runtime: runtime, _sent_memory: known_at_fork() }));
 }
 
 /// Python calls it in the parent after it has forked.

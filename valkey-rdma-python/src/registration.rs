@@ -14,6 +14,7 @@ use crate::direct::Place;
 use crate::local::Local;
 use crate::memory::{self, Memory, Use};
 use crate::python::Any;
+use crate::runtime::wait_for_forks;
 
 /// The registered memory of a client.
 #[derive(Default)]
@@ -39,6 +40,8 @@ impl Registrations {
         let memory = Memory::of(object, Use::Keep)?;
         let nbytes = memory.len();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        // Forking holds a lock that this takes.
+        wait_for_forks(object.py());
         let region = Region::of(memory, direct);
         write(&self.regions).push((number, region));
         Ok(Registration { registrations: Local::new(self.clone()), number, nbytes })

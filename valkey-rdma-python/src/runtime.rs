@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 pub(crate) use valkey_rdma_transport::blocking::Reactor as Calls;
+use valkey_rdma_transport::runtime_without_signals;
 use valkey_rdma_transport::sync::{lock, read, write};
 
 use crate::errors::Failure;
@@ -62,12 +63,9 @@ fn of_process<T>(py: Python<'_>, part: impl FnOnce(&OfProcess) -> T) -> PyResult
         drop(current);
         return Err(Failure::Exiting.raise(py));
     }
-    let runtime = Builder::new_multi_thread()
-        .on_thread_start(|| IN_BACKGROUND.set(true))
-        .worker_threads(WORKERS)
-        .thread_name("valkey-rdma")
-        .enable_all()
-        .build()?;
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(WORKERS).thread_name("valkey-rdma").enable_all();
+    let runtime = runtime_without_signals(&mut builder, || IN_BACKGROUND.set(true))?;
     let calls = Calls::new("valkey-rdma-calls", || IN_BACKGROUND.set(true))?;
     // That of a parent process is not dropped: its descriptors are the parent's.
     let running = OfProcess {
@@ -250,7 +248,7 @@ fn unless_exiting<T>(step: impl FnOnce() -> T) -> Option<T> {
 
 /// Waits until no thread forks. None begins to before this one gives Python's lock away: from here on until then it may take the locks
 /// that forking holds. The thread that forks may need Python's lock while it holds them, because other modules have code that runs then.
-fn wait_for_forks(py: Python<'_>) {
+pub(crate) fn wait_for_forks(py: Python<'_>) {
     while let Err(TryLockError::WouldBlock) = EXITING.try_read() {
         py.detach(|| drop(EXITING.read()));
     }

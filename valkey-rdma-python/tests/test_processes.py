@@ -32,6 +32,7 @@ for _ in range(10):
         with Client(sys.argv[1]) as mine:
             assert mine.command("PING") == b"PONG"
             assert mine.get_into("fork", busy) == len(busy)
+            mine.register(busy).close()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 stop.set()
@@ -110,6 +111,21 @@ def test_forks_beside_loops_that_make_calls(url):
     if url.startswith("rdma://"):
         pytest.skip("a child of a process that has used RDMA cannot")
     assert run(FORK_BESIDE_LOOPS, url) == ["done"]
+
+
+SIGNALS = """
+import os, signal, sys
+from valkey_rdma import Client
+client = Client(sys.argv[1])
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+os.kill(os.getpid(), signal.SIGTERM)
+assert signal.sigwait({signal.SIGTERM}) == signal.SIGTERM
+print(client.command("PING").decode())
+"""
+
+
+def test_signals_are_left_to_the_threads_of_the_program(url):
+    assert run(SIGNALS, url) == ["PONG"]
 
 
 SECOND_INTERPRETER = """

@@ -17,14 +17,14 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-#[cfg(unix)]
-use tokio::net::UnixStream;
 
 #[cfg(feature = "tls")]
 pub use self::tls_stream::TlsStream;
 
 use crate::raw::Access;
 use crate::tls::info::TlsInfo;
+#[cfg(unix)]
+use crate::unix_socket::UnixSocket;
 use crate::{Direct, DirectMemory, DirectSlice, Exposed, Monitor, Stream, TransportError};
 
 /// The byte stream of a connection, for programs that do not care which transport carries it.
@@ -34,7 +34,7 @@ pub enum AnyStream {
     Tcp(TcpStream),
     /// Over a Unix socket.
     #[cfg(unix)]
-    Unix(UnixStream),
+    Unix(UnixSocket),
     /// Over RDMA or the emulated device.
     Device(Stream),
     /// TLS over one of the others.

@@ -8,6 +8,8 @@
 //! The protocol has no half-close. When a program shuts down writing and goes on reading, the answers to its last requests have
 //! [`Config::linger`] to arrive.
 
+mod connection;
+
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::future::Future;
@@ -23,14 +25,17 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional_with_sizes};
 
+use self::connection::Connection;
 use crate::blocking::{Listener, Reactor, as_io_error};
 use crate::config::Config;
 use crate::device::DeviceKind;
 use crate::process::PerProcess;
 use crate::stream::Stream;
 use crate::sync::{Mutex, lock};
+use crate::unix_socket::UnixSocket;
 
 /// Connects to a server, and returns a socket that stands for the connection.
 ///
@@ -168,7 +173,8 @@ fn ends() -> io::Result<&'static Mutex<Ends>> {
 /// Copies between a byte stream and a socket whose other end a program has, until both have ended. [`over`] does this on the
 /// background thread.
 ///
-/// What the program does not read because it has closed its end is dropped. What it has written before is delivered.
+/// What the program does not read because it has closed its end is dropped. What it has written before is delivered. A stream that cannot be
+/// written any more is still read to its end.
 ///
 /// # Errors
 /// Those of the stream. What was written may be lost then.
@@ -179,10 +185,14 @@ fn ends() -> io::Result<&'static Mutex<Ends>> {
 /// # Cancel safety
 /// Dropping the future closes both. Where a forked child has inherited the socket, the program sees its end only when the child ends
 /// too.
-pub async fn pump(socket: UnixStream, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
-    let mut program = Program::new(socket)?;
-    let copied = tokio::io::copy_bidirectional_with_sizes(&mut program, &mut stream, BUFFER, BUFFER).await;
-    let delivered = stream.shutdown().await;
+pub async fn pump(socket: UnixStream, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+    let mut program = Program(socket.try_into()?);
+    let mut connection = Connection::new(stream);
+    let copied = copy_bidirectional_with_sizes(&mut program, &mut connection, BUFFER, BUFFER).await;
+    let delivered = match connection.into_stream() {
+        Ok(mut stream) => stream.shutdown().await,
+        Err(error) => Err(error),
+    };
     // It fails where the program has closed its end.
     let _ = program.end();
     delivered.and(copied.map(drop))
@@ -196,17 +206,12 @@ const MOST_FAILED: usize = 1024;
 
 /// The socket whose other end the program has. What the program does not read because it has closed its end is dropped, and is no
 /// error: what the program has written before is still to be delivered.
-struct Program(tokio::net::UnixStream);
+struct Program(UnixSocket);
 
 impl Program {
-    fn new(socket: UnixStream) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
-        Ok(Self(tokio::net::UnixStream::from_std(socket)?))
-    }
-
     /// Ends the program's reading also where a forked child has inherited this descriptor, which it never closes.
     fn end(self) -> io::Result<()> {
-        self.0.into_std()?.shutdown(Shutdown::Both)
+        SockRef::from(&self.0).shutdown(Shutdown::Both)
     }
 }
 
@@ -303,6 +308,52 @@ mod tests {
         };
         block_on(serving).expect("starts").expect("end of file");
         assert!(arrived == requests, "{} of {} bytes", arrived.len(), requests.len());
+    }
+
+    /// Its peer has sent all this and has left.
+    struct Left {
+        sent: io::Cursor<Vec<u8>>,
+    }
+
+    impl AsyncRead for Left {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.sent).poll_read(cx, buf)
+        }
+    }
+
+    impl AsyncWrite for Left {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn what_has_arrived_is_read_though_nothing_can_be_written_any_more() {
+        let sent: Vec<u8> = (0..4 << 20).map(|byte: u32| byte as u8).collect();
+        let mut socket =
+            UnixStream::from(over(Left { sent: io::Cursor::new(sent.clone()) }).expect("sockets"));
+        // More than the socket takes: the pump has read it before this returns, and has failed to write it.
+        socket.write_all(&vec![b'x'; 1 << 20]).expect("it goes nowhere");
+        let mut arrived = Vec::new();
+        socket.read_to_end(&mut arrived).expect("all that has arrived");
+        assert!(arrived == sent, "{} of {} bytes", arrived.len(), sent.len());
+        // The first write may be lost before the pump knows of the end.
+        let failed = (0..100_000).find_map(|_| socket.write_all(b"x").err()).expect("an error");
+        assert!(has_closed(&failed), "{failed}");
+        let lost = close(socket.into(), Duration::from_secs(60)).expect_err("it is lost");
+        assert_eq!(lost.kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[test]

@@ -115,6 +115,8 @@ mod stream;
 #[doc(hidden)]
 pub mod sync;
 pub mod tls;
+#[cfg(unix)]
+mod unix_socket;
 #[cfg(feature = "verbs")]
 mod verbs;
 
@@ -132,9 +134,15 @@ pub use listener::{Listener, Request};
 #[doc(hidden)]
 pub use password_file::password_in_file;
 pub use polling::Polling;
+#[doc(hidden)]
+pub use process::runtime_without_signals;
 pub use send_memory::SendRegion;
+#[doc(hidden)]
+pub use send_memory::known_at_fork;
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
 pub use stream::{Direct, Monitor, Stream};
+#[cfg(unix)]
+pub use unix_socket::UnixSocket;
 pub use valkey_rdma_proto::{CloseReason, Counters, FeatureSet, ProtocolError};
 
 /// The example of the crate's README.

@@ -80,14 +80,19 @@ fn start_of(stat: &str) -> Option<u64> {
     Some(ticks & START)
 }
 
-/// Builds a runtime whose threads block all signals but those of their own faults. It replaces the builder's `on_thread_start`.
+/// Builds a runtime whose threads block all signals but those of their own faults, and call `begin` first. It replaces the builder's
+/// `on_thread_start`. For our other crates.
 ///
 /// # Errors
 /// As for [`Builder::build`].
-pub(crate) fn runtime_without_signals(builder: &mut Builder) -> io::Result<Runtime> {
+pub fn runtime_without_signals(
+    builder: &mut Builder,
+    begin: impl Fn() + Send + Sync + 'static,
+) -> io::Result<Runtime> {
     // The threads of now, and those that a caller's thread starts later.
-    let builder = builder.on_thread_start(|| {
+    let builder = builder.on_thread_start(move || {
         block();
+        begin();
     });
     without_signals(|| builder.build())
 }

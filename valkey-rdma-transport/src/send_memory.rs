@@ -180,6 +180,12 @@ impl fmt::Debug for SendMemory {
     }
 }
 
+/// Keeps all threads away from what this process knows of such memory, as long as it is held: from before a fork until after it, so that
+/// the child does not inherit a lock that is held by a thread that it does not have. For our other crates.
+pub fn known_at_fork() -> Box<dyn Any> {
+    Box::new(write(&KNOWN))
+}
+
 /// All such memory of this process, by the address of its first byte.
 static KNOWN: RwLock<BTreeMap<usize, Weak<Lendable>>> = RwLock::new(BTreeMap::new());
 
@@ -247,6 +253,14 @@ mod tests {
 
     fn region(memory: &Bytes) -> SendRegion {
         SendRegion::new(memory.as_ptr().addr(), memory.len(), memory.clone())
+    }
+
+    #[test]
+    fn no_other_thread_has_the_lock_that_a_fork_holds() {
+        let held = known_at_fork();
+        assert!(KNOWN.try_read().is_err() && KNOWN.try_write().is_err());
+        drop(held);
+        drop(read(&KNOWN));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::error::{ConnectCause, ConnectError};
 use crate::stats::{ConnectionInfo, Purpose};
 use valkey_rdma_transport::tls::TlsConnector;
 use valkey_rdma_transport::{
-    AnyStream, CloseReason, DeviceKind, Duplex, FeatureSet, Stream, TransportError, address,
+    AnyStream, CloseReason, DeviceKind, Duplex, FeatureSet, Stream, TransportError, UnixSocket, address,
 };
 
 mod attempts;
@@ -300,8 +300,9 @@ impl Connector {
         let step = self.begin(ConnectStep::Connect, None, deadline);
         let connected = timeout_at(deadline.at, UnixStream::connect(path)).await;
         let connected = connected.map_err(|_| deadline.passed(false));
-        let connected =
-            connected.and_then(|made| made.map_err(|error| ConnectCause::Socket(Arc::new(error))));
+        let connected = connected.and_then(|made| {
+            made.and_then(UnixSocket::try_from).map_err(|error| ConnectCause::Socket(Arc::new(error)))
+        });
         step.ended(connected.as_ref().map(|_| StepFound::Accepted));
         Ok(RawConnection::new(AnyStream::Unix(connected?), self.plain_info(transport), None))
     }

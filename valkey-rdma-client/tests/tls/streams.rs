@@ -69,8 +69,8 @@ async fn a_unix_socket_is_encrypted() {
     let listener = UnixListener::bind(&path).expect("a socket");
     let dialer = Dialer::at_socket(&path, endpoint, &Config::default()).expect("a good endpoint");
     let accept = async {
-        let stream = AnyStream::Unix(listener.accept().await.expect("a client").0);
-        serve(stream, &acceptor).await;
+        let (stream, _) = listener.accept().await.expect("a client");
+        serve(AnyStream::Unix(stream.try_into().expect("a reactor")), &acceptor).await;
     };
     let ask = async { get(dialer.into_client().await.expect("connected")).await };
     tokio::join!(ask, accept);

@@ -253,7 +253,7 @@ impl Bound {
                 let by_owner = stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == owner);
                 let peer = format!("{local}:0");
                 Ok(Accepted {
-                    stream: AnyStream::Unix(stream),
+                    stream: AnyStream::Unix(stream.try_into()?),
                     peer,
                     local,
                     by_owner,

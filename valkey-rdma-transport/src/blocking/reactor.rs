@@ -47,8 +47,8 @@ impl Reactor {
     /// Those of the operating system.
     pub fn new(thread_name: &str, begin: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         // Its own threads resolve names.
-        let runtime =
-            runtime_without_signals(Builder::new_current_thread().thread_name(thread_name).enable_all())?;
+        let mut builder = Builder::new_current_thread();
+        let runtime = runtime_without_signals(builder.thread_name(thread_name).enable_all(), || {})?;
         let handle = runtime.handle().clone();
         let inner = Arc::new(Inner {
             handle,

@@ -83,7 +83,7 @@ pub(crate) async fn plain(carrier: Carrier) -> (AnyStream, AnyStream) {
         }
         Carrier::Unix => {
             let (client, server) = UnixStream::pair().unwrap();
-            (AnyStream::Unix(client), AnyStream::Unix(server))
+            (AnyStream::Unix(client.try_into().unwrap()), AnyStream::Unix(server.try_into().unwrap()))
         }
         Carrier::Emulated => {
             let (client, mut server) = device(

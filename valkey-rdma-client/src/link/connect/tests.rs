@@ -499,7 +499,7 @@ async fn what_a_server_says_before_it_closes_a_unix_socket_is_the_reason() {
     io::Write::write_all(&mut server.into_std().expect("a socket"), refusal).expect("open");
     let connector = Connector::new("valkey://h".parse().expect("a good URL"), Config::default());
     let info = connector.plain_info(Transport::Tcp);
-    let raw = RawConnection::new(AnyStream::Unix(ours), info, None);
+    let raw = RawConnection::new(AnyStream::Unix(ours.try_into().expect("a reactor")), info, None);
     let deadline = ConnectDeadline::of(&connector.endpoint);
     let login = Login { purpose: Purpose::Shared, credentials: None, is_plain: false };
     let refused = connector.set_up(raw, login, &deadline).await.expect_err("refused");
