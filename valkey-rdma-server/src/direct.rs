@@ -215,16 +215,22 @@ impl Transfers {
     }
 
     /// Waits until the next transfer may begin. Held while it is in flight.
+    ///
+    /// A client may name many short ranges: what is kept for each of them counts, too.
     async fn permit(&self, len: u32) -> Result<[OwnedSemaphorePermit; 2], DirectError> {
         if self.unfinished {
             return Err(DirectError::Abandoned);
         }
+        let len = len.max(LEAST.min(self.longest));
         let acquire = async |free: &Arc<Semaphore>| {
             free.clone().acquire_many_owned(len).await.expect("it is never closed")
         };
         Ok([acquire(&self.free).await, acquire(&self.free_of_all).await])
     }
 }
+
+/// A transfer counts as this many bytes at least.
+const LEAST: u32 = 1024;
 
 /// Bytes that may be in flight on all connections of a server.
 pub(crate) fn permits(limits: &Limits) -> Arc<Semaphore> {
@@ -334,6 +340,19 @@ mod tests {
         assert!(second.as_mut().poll(&mut cx).is_pending());
         drop(first);
         assert!(matches!(second.as_mut().poll(&mut cx), Poll::Ready(Ok(_))));
+    }
+
+    /// Of what is kept for each transfer, there may be far more than of its bytes.
+    #[tokio::test]
+    async fn short_ranges_count_for_what_is_kept_for_them() {
+        let limits = Limits::default().direct_limit(10 * LEAST as usize);
+        let transfers = Transfers::new(&limits, permits(&limits));
+        let mut held = Vec::new();
+        for _ in 0..10 {
+            held.push(transfers.permit(1).await.expect("free"));
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(pin!(transfers.permit(1)).poll(&mut cx).is_pending());
     }
 
     #[test]
