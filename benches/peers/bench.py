@@ -29,8 +29,9 @@ from certificates import Authority
 from rows import kill, start
 
 # What each side is called is its flags. `ours`: a transport, and flags of the load tool. `other`: `library` and what differs with it
-# (--compare-with), over TLS if ours is; or another transport; or `valkey-benchmark` with its flags; or `ib_write_bw`. `aim`: the ratio
-# of rates that we want. `mock` is the mock over RDMA, `gateway` the gateway over RDMA in front of the server's TCP. --direct is on our side only.
+# (--compare-with), over TLS if ours is; or another transport; or `valkey-benchmark` with its flags; or `ib_write_bw` with a size and its
+# flags: `-t 1` waits for each write before the next. `aim`: the ratio of rates that we want. `mock` is the mock over RDMA, `gateway` the
+# gateway over RDMA in front of the server's TCP. --direct is on our side only.
 Row = namedtuple("Row", "test ours other aim", defaults=[None])
 TASKS = [1, 4, 16, 64, 256]
 COLOURS = ["#0072b2", "#d55e00"]
@@ -54,8 +55,10 @@ def rows(place):
             yield Row(test, f"{shared} 50", "library=fred")
             yield Row(test, f"{shared} 50", "library=glide")
             for threads in [1, 2, 8]:
-                yield Row(test, f"tcp --library valkey-rdma-blocking -c 1 --tasks-per-connection {threads}",
-                          f"library=redis-rs-blocking c={threads} tasks=1")
+                ours = "tcp --library valkey-rdma-blocking"
+                yield Row(test, f"{ours} -c 1 --tasks-per-connection {threads}", f"library=redis-rs-blocking c={threads} tasks=1")
+                if threads > 1:
+                    yield Row(test, f"{ours} -c {threads} --tasks-per-connection 1", "library=redis-rs-blocking")
             continue
         yield Row(test, f"{shared} 50", "valkey-benchmark -c 50", 2)
         for tasks, pipeline, aim in [(1, 1, 1.1), (1, 16, 1.3), (50, 16, 1)]:
@@ -66,6 +69,7 @@ def rows(place):
                 yield Row(test, f"{shared} {tasks} -d {size}{pool}", f"ib_write_bw {size}", 0.85)
         for size, aim in [(65536, 0.8), (1 << 20, 0.95), (32 << 20, 0.98)]:
             yield Row(test, f"mock --direct -c 1 -d {size}", f"ib_write_bw {size}", aim)
+            yield Row(test, f"mock --direct -c 1 -d {size}", f"ib_write_bw {size} -t 1")
             for ring in ["mock", "rdma"]:
                 yield Row(test, f"mock --direct -c 1 -d {size}", ring)
             yield Row(test, f"gateway --direct -c 1 -d {size}", "rdma", 1)
@@ -171,20 +175,23 @@ class Bench:
                  "--duration", self.args.rounds * self.args.seconds, "--json", out.name])
             [comparison] = json.load(open(out.name))["comparisons"]
         return [[{"rate": turn["requests_per_second"], "p50_ms": turn["p50_ms"], "p99_ms": turn["p99_ms"],
-                  "cpu_us": turn["client_cpu_us_per_request"]} for turn in side["rounds"]] for side in comparison["sides"]]
+                  "cpu_us": turn["client_cpu_us_per_request"], "server_cpu_us": turn["server_cpu_us_per_request"] or 0}
+                 for turn in side["rounds"]] for side in comparison["sides"]]
 
     def our_run(self, row, count):
-        return from_csv(count, *run([*self.ours(row), "-n", count, "--csv"]))
+        # Before a direct transfer, memory is registered once. The other side does that before it measures, too.
+        warmup = ["--warmup", "0.1"] if is_direct(row) else []
+        return from_csv(count, *run([*self.ours(row), *warmup, "-n", count, "--csv"]))
 
     def other(self, row, count):
         name, *flags = row.other.split()
         if name == "ib_write_bw":
-            return self.write_bandwidth(flags[0], count)
+            return self.write_bandwidth(*flags, count=count)
         return from_csv(count, *run([self.args.valkey / name, "-h", self.address, "-p", self.port, *flags, "-n", count,
                                      "-t", row.test, "-d", size_of(row), "--csv"]))
 
-    def write_bandwidth(self, size, count):
-        call = ["ib_write_bw", "-F", "-s", size, "-n", str(max(count, 5)), "-m", "1024"]
+    def write_bandwidth(self, size, *flags, count):
+        call = ["ib_write_bw", "-F", "-s", size, "-n", str(max(count, 5)), "-m", "1024", *flags]
         with subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
             for _ in range(100):
                 done = subprocess.run([*call, self.address], capture_output=True, text=True)
@@ -220,10 +227,13 @@ def middle(values):
 
 
 def result(row, sides):
-    figures = [name for name in ["rate", "p50_ms", "p99_ms", "cpu_us"] if all(name in side[0] for side in sides)]
+    figures = ["rate", "p50_ms", "p99_ms", "cpu_us", "server_cpu_us"]
+    figures = [name for name in figures if all(name in side[0] for side in sides)]
     return {"test": row.test, "ours": row.ours, "other": row.other, "aim": row.aim, "rounds": len(sides[0]),
             "rates": [middle(sample["rate"] for sample in side) for side in sides],
-            "ratios": {name: middle(one[name] / other[name] for one, other in zip(*sides) if other[name]) for name in figures}}
+            "cpu": {name: [middle(sample[name] for sample in side) for side in sides] for name in figures if name.endswith("cpu_us")},
+            "ratios": {name: middle(one[name] / other[name] for one, other in zip(*sides) if other[name]) for name in figures
+                       if any(other[name] for other in sides[1])}}
 
 
 def draw(results, title):
@@ -285,8 +295,10 @@ def main():
             results.append(result(row, bench.samples(row)))
             ratio, lowest, highest = results[-1]["ratios"]["rate"]
             aim = f", aim {row.aim}" if row.aim else ""
-            cpu = results[-1]["ratios"].get("cpu_us") if is_direct(row) else None
-            cpu = f", client CPU {cpu[0]:.3f} ({cpu[1]:.3f} to {cpu[2]:.3f})" if cpu else ""
+            cpu = ""
+            for side, name in [("client", "cpu_us"), ("server", "server_cpu_us")] if is_direct(row) else []:
+                if name in results[-1]["ratios"]:
+                    cpu += ", {} CPU {:.3f} ({:.3f} to {:.3f})".format(side, *results[-1]["ratios"][name])
             print(f"{row.test}: {row.ours} / {row.other}: {ratio:.2f} ({lowest:.2f} to {highest:.2f}){aim}{cpu}", flush=True)
     about = {"date": time.strftime("%Y-%m-%d"), "place": args.place, "kernel": os.uname().release, "processors": os.cpu_count()}
     lines = ",\n".join(json.dumps(row) for row in results)

@@ -9,15 +9,23 @@ use super::stream_pair::{bounded, defaults, pair, pattern};
 
 const MIB: usize = 1 << 20;
 
-/// Nothing, the border of what is sent in place, odd, whole pieces, and more than can be in flight at once.
-const SIZES: [usize; 7] = [0, 1, 8191, 8192, 300_001, MIB, 32 * MIB];
+/// More than can be in flight at once: `VALKEY_RDMA_TEST_BYTES`, or 32 MiB.
+fn longest() -> usize {
+    let bytes = std::env::var("VALKEY_RDMA_TEST_BYTES").ok();
+    bytes.map_or(32 * MIB, |bytes| bytes.parse().expect("VALKEY_RDMA_TEST_BYTES is a number"))
+}
+
+/// Nothing, the border of what is sent in place, odd, whole pieces, and the longest.
+fn sizes() -> [usize; 7] {
+    [0, 1, 8191, 8192, 300_001, MIB, longest()]
+}
 
 #[tokio::test]
 async fn values_of_every_size_are_written_in_their_place_and_nowhere_else_d2() {
     let (mut client, mut server, direct) = direct_pair().await;
-    let memory = memory(32 * MIB + 2 * GUARD);
+    let memory = memory(longest() + 2 * GUARD);
     let pinned = client.stats().pinned_bytes;
-    for len in SIZES {
+    for len in sizes() {
         let value = pattern(len as u64, len);
         let guards = [0..GUARD, GUARD + len..len + 2 * GUARD].map(|range| {
             let mut guard = memory.take(range).expect("free");
@@ -60,8 +68,8 @@ const GUARD: usize = 4096;
 #[tokio::test]
 async fn values_of_every_size_are_read_d4() {
     let (client, _server, direct) = direct_pair().await;
-    let (source, target) = (memory(32 * MIB), memory(32 * MIB + 1));
-    for len in SIZES {
+    let (source, target) = (memory(longest()), memory(longest() + 1));
+    for len in sizes() {
         let value = pattern(len as u64, len);
         let mut slice = source.take(0..len).expect("free");
         slice.copy_from_slice(&value);
