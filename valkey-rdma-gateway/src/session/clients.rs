@@ -27,7 +27,7 @@ pub(crate) struct Clients {
 /// What is known of a local client from outside of its task.
 pub(crate) struct Client {
     pub(crate) id: u64,
-    /// Host and port of its server. Listeners with different options or logins may lead to the same server, whose rules then say what
+    /// The address of its server. Listeners with different options or logins may lead to the same server, whose rules then say what
     /// a client may do with others.
     pub(crate) server: Arc<str>,
     pub(crate) peer: String,
