@@ -222,7 +222,8 @@ impl Session {
             }
             // Those of the gateway itself are not in the inbox.
             let unread = self.client.inbox.unread().max(self.out.remaining());
-            if self.slow_reader.poll_too_slow(cx, unread, &self.core.limits()).is_ready() {
+            let limits = self.core.limits();
+            if self.slow_reader.poll_too_slow(cx, unread, &limits).is_ready() {
                 return Poll::Ready(SharedStep::End(End::TooSlow));
             }
             let is_quiet = |outstanding: u32| outstanding == 0 && !found.more;
@@ -245,7 +246,8 @@ impl Session {
             match parsed {
                 Parsed::NeedsInput => {}
                 Parsed::Full => return Poll::Pending,
-                Parsed::Leaves(way) if is_quiet(outstanding) => {
+                // Answers of the gateway count for no limit of all clients: a client that leaves too much unread gets no more of them.
+                Parsed::Leaves(way) if is_quiet(outstanding) && unread <= limits.unread_bytes => {
                     return Poll::Ready(SharedStep::Leaves(way));
                 }
                 Parsed::Broken(error) if is_quiet(outstanding) => {

@@ -42,7 +42,8 @@ pub struct Limits {
     /// command at a time; above twice of it, none.
     pub queued_bytes_total: usize,
     /// Bytes of replies, and of messages of a cluster, that a client may leave unread. Default 32 MiB, at least 1 MiB. A client that leaves more unread
-    /// must take 1 MiB in each [`slow_reader_ms`](Self::slow_reader_ms), or send something, or it is closed. In front of a cluster, one with a transaction or
+    /// must take 1 MiB in each [`slow_reader_ms`](Self::slow_reader_ms), or send something, or it is closed. What the gateway itself would
+    /// answer has to wait then, and nothing more is read from the client. In front of a cluster, one with a transaction or
     /// watched keys must take 1 MiB, and a subscriber must be below the limit after that time. Others do not wait for it, up to
     /// [`unread_bytes_total`](Self::unread_bytes_total). Clients with a private connection are not closed: the server keeps their replies.
     pub unread_bytes: usize,
