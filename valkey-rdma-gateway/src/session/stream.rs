@@ -22,7 +22,7 @@ impl Session {
             }
             Poll::Ready(Ok(0)) => {
                 self.eof = true;
-                self.client.inbox.leave();
+                self.client.leave();
             }
             Poll::Ready(Ok(_)) => self.slow_reader.sent(),
             Poll::Ready(Err(_)) => return Poll::Ready(Err(Closed)),
