@@ -48,7 +48,8 @@ mod stream;
 mod unblock;
 mod unsent;
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -245,7 +246,6 @@ impl Session {
             let outstanding = found.outstanding + submitted;
             match parsed {
                 Parsed::NeedsInput => {}
-                Parsed::Full => return Poll::Pending,
                 // Answers of the gateway count for no limit of all clients: a client that leaves too much unread gets no more of them.
                 Parsed::Leaves(way) if is_quiet(outstanding) && unread <= limits.unread_bytes => {
                     return Poll::Ready(SharedStep::Leaves(way));
@@ -253,7 +253,9 @@ impl Session {
                 Parsed::Broken(error) if is_quiet(outstanding) => {
                     return Poll::Ready(SharedStep::Broken(error));
                 }
-                Parsed::Leaves(_) | Parsed::Broken(_) => return Poll::Pending,
+                Parsed::Full | Parsed::Leaves(_) | Parsed::Broken(_) => {
+                    return self.poll_read_ahead(cx).map(|Closed| SharedStep::End(End::Gone));
+                }
             }
             if self.eof {
                 let done = is_quiet(outstanding) && !self.out.has_remaining();
@@ -306,7 +308,13 @@ impl Session {
 
     /// Sends a command to a shared connection and returns its reply. Nothing may be in flight.
     async fn ask(&mut self, shared: &Attached, command: &[u8]) -> Result<Bytes, Closed> {
-        shared.submit(&self.client.inbox, command, 1, Instant::now());
-        self.client.inbox.whole_reply().await.ok_or(Closed)
+        let inbox = self.client.inbox.clone();
+        shared.submit(&inbox, command, 1, Instant::now());
+        let mut reply = pin!(inbox.whole_reply());
+        poll_fn(|cx| match reply.as_mut().poll(cx) {
+            Poll::Ready(reply) => Poll::Ready(reply.ok_or(Closed)),
+            Poll::Pending => self.poll_read_ahead(cx).map(Err),
+        })
+        .await
     }
 }

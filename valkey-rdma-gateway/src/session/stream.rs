@@ -30,6 +30,18 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
+    /// Reads what the client sends while it waits, as much as is kept of a command: so its end is noticed. Ready if the connection is broken.
+    pub(super) fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+        let most = self.core.limits().command_bytes;
+        while !self.eof && self.reader.len() < most {
+            match ready!(self.poll_read(cx)) {
+                Ok(()) => {}
+                Err(Closed) => return Poll::Ready(Closed),
+            }
+        }
+        Poll::Pending
+    }
+
     /// Writes what waits for the client. Ready if something was written and nothing is left, or with an error if the connection is
     /// broken.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
