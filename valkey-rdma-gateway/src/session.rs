@@ -222,8 +222,11 @@ impl Session {
                 Poll::Ready(Ok(())) if found.more => continue,
                 _ => {}
             }
-            // Those of the gateway itself are not in the inbox.
-            let unread = self.client.inbox.unread().max(self.out.remaining());
+            // Most clients have read all. The gateway's own answers are not in the inbox.
+            let unread = match found.more || self.out.has_remaining() {
+                true => self.client.inbox.unread().max(self.out.remaining()),
+                false => 0,
+            };
             let limits = self.core.limits();
             if self.slow_reader.poll_too_slow(cx, unread, &limits).is_ready() {
                 return Poll::Ready(SharedStep::End(End::TooSlow));
