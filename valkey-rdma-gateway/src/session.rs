@@ -256,7 +256,7 @@ impl Session {
     ) -> Poll<SharedStep> {
         let mut outstanding = found.outstanding;
         loop {
-            let (parsed, submitted) = self.parse(outstanding);
+            let (parsed, submitted) = self.parse(outstanding, limits);
             outstanding += submitted;
             let is_quiet = outstanding == 0 && !found.more;
             match parsed {
@@ -267,7 +267,7 @@ impl Session {
                 }
                 Parsed::Broken(error) if is_quiet => return Poll::Ready(SharedStep::Broken(error)),
                 Parsed::Full | Parsed::Leaves(_) | Parsed::Broken(_) => {
-                    return self.poll_read_ahead(cx).map(|Closed| SharedStep::End(End::Gone));
+                    return self.poll_read_ahead(cx, limits).map(|Closed| SharedStep::End(End::Gone));
                 }
             }
             if self.eof {
@@ -321,12 +321,13 @@ impl Session {
 
     /// Sends a command to a shared connection and returns its reply. Nothing may be in flight.
     async fn ask(&mut self, shared: &Attached, command: &[u8]) -> Result<Bytes, Closed> {
+        let limits = self.core.limits();
         let inbox = self.client.inbox.clone();
         shared.submit(&inbox, command, 1, Instant::now());
         let mut reply = pin!(inbox.whole_reply());
         poll_fn(|cx| match reply.as_mut().poll(cx) {
             Poll::Ready(reply) => Poll::Ready(reply.ok_or(Closed)),
-            Poll::Pending => self.poll_read_ahead(cx).map(Err),
+            Poll::Pending => self.poll_read_ahead(cx, &limits).map(Err),
         })
         .await
     }

@@ -38,7 +38,7 @@ impl Session {
             self.report_end(why);
             return Poll::Ready(Closed);
         }
-        let broken = self.poll_read_ahead(cx);
+        let broken = self.poll_read_ahead(cx, &self.core.limits());
         if broken.is_pending() && self.eof && is_missed {
             self.metrics().not_sent.add(1);
             return Poll::Ready(Closed);

@@ -10,6 +10,7 @@ use bytes::Buf;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use super::{Closed, Session};
+use crate::config::limits::Limits;
 
 impl Session {
     /// Reads once. Ready with an error if the connection is broken.
@@ -31,9 +32,8 @@ impl Session {
     }
 
     /// Reads what the client sends while it waits, as much as is kept of a command: so its end is noticed. Ready if the connection is broken.
-    pub(super) fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
-        let most = self.core.limits().command_bytes;
-        while !self.eof && self.reader.len() < most {
+    pub(super) fn poll_read_ahead(&mut self, cx: &mut Context<'_>, limits: &Limits) -> Poll<Closed> {
+        while !self.eof && self.reader.len() < limits.command_bytes {
             match ready!(self.poll_read(cx)) {
                 Ok(()) => {}
                 Err(Closed) => return Poll::Ready(Closed),
