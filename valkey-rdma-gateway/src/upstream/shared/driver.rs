@@ -9,12 +9,13 @@ use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite};
-use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
+use tokio::time::{Sleep, sleep};
 use tracing::{info, warn};
 use valkey_rdma_client::ByteStream;
 use valkey_rdma_resp::{FrameScanner, RespError};
+use valkey_rdma_transport::sync::DeadlineTimer;
 
-use super::{IDLE, SILENT, Shared};
+use super::{SILENT, Shared};
 use crate::core::Core;
 use crate::session::inbox::{End, Inbox};
 use crate::upstream::server::Upstream;
@@ -41,9 +42,10 @@ pub(super) struct Driver<'a> {
     dropping: bool,
     /// While all clients together leave too many replies unread: one that does, and until when it may.
     slow: Option<(Arc<Inbox>, Pin<Box<Sleep>>)>,
-    idle: Interval,
-    /// When it is time to look for a reply that the server owes, and whether the log says that there is one.
-    watch: Interval,
+    timer: DeadlineTimer,
+    /// When it is time to look for clients, and for a reply that the server owes.
+    due: tokio::time::Instant,
+    /// The log says that the server owes a reply.
     is_silent: bool,
     /// When something last came from the server, or the connection was made.
     heard: Instant,
@@ -60,9 +62,6 @@ pub(super) enum Ended {
 impl<'a> Driver<'a> {
     pub(super) fn new(shared: &'a Shared, core: &'a Core, mut upstream: Upstream) -> Self {
         upstream.stream = upstream.stream.driven();
-        let [mut idle, mut watch] = [IDLE, SILENT].map(interval);
-        idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             shared,
             core,
@@ -77,8 +76,8 @@ impl<'a> Driver<'a> {
             begun: false,
             dropping: false,
             slow: None,
-            idle,
-            watch,
+            timer: DeadlineTimer::default(),
+            due: tokio::time::Instant::now() + SILENT,
             is_silent: false,
             heard: Instant::now(),
         }
@@ -103,12 +102,11 @@ impl<'a> Driver<'a> {
             // It gives way to another connection.
             return Poll::Ready(None);
         }
-        while self.idle.poll_tick(cx).is_ready() {
+        while self.timer.poll_deadline(cx, self.due) {
+            self.due = tokio::time::Instant::now() + SILENT;
             if self.shared.close_idle() {
                 return Poll::Ready(None);
             }
-        }
-        while self.watch.poll_tick(cx).is_ready() {
             self.report_silence();
         }
         Poll::Pending
