@@ -16,6 +16,7 @@ use valkey_rdma_resp::{FrameScanner, RespError};
 use valkey_rdma_transport::sync::DeadlineTimer;
 
 use super::{SILENT, Shared};
+use crate::config::limits::Limits;
 use crate::core::Core;
 use crate::session::inbox::{End, Inbox};
 use crate::upstream::server::Upstream;
@@ -24,6 +25,8 @@ use crate::upstream::server::Upstream;
 pub(super) struct Driver<'a> {
     shared: &'a Shared,
     core: &'a Core,
+    /// Those at the last read.
+    limits: Arc<Limits>,
     upstream: Upstream,
     /// Being written, from `begin` on.
     batch: Vec<u8>,
@@ -65,6 +68,7 @@ impl<'a> Driver<'a> {
         Self {
             shared,
             core,
+            limits: core.limits(),
             upstream,
             batch: Vec::new(),
             begin: 0,
@@ -187,6 +191,7 @@ impl<'a> Driver<'a> {
                 Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
                 Poll::Ready(Ok(_)) => {
                     self.heard = Instant::now();
+                    self.limits = self.core.limits();
                     if let Err(error) = self.pass_on() {
                         return Poll::Ready(format!("the server broke the protocol: {error}"));
                     }
@@ -249,12 +254,12 @@ impl<'a> Driver<'a> {
         self.begun = begun.is_some();
         let mut queue = self.shared.queue();
         let Some(slot) = queue.first() else { return };
-        let inbox = slot.inbox.clone();
-        if complete > 0 && !inbox.is_of_gateway() {
-            self.shared.metrics.server.record(slot.queued, now, complete);
-        }
+        let (inbox, queued) = (slot.inbox.clone(), slot.queued);
         queue.answered(complete, begun);
         drop(queue);
+        if complete > 0 && !inbox.is_of_gateway() {
+            self.shared.metrics.server.record(queued, now, complete);
+        }
         if end == 0 {
             return;
         }
@@ -268,9 +273,8 @@ impl<'a> Driver<'a> {
         };
         // Replies are taken from the server whether this client reads them or not, for those behind it: its own task ends one that does
         // not read. Only memory is a reason to wait.
-        let limits = self.core.limits();
-        if self.slow.is_none() && limits.exceeds_total(waiting, inbox.total()) {
-            self.slow = Some((inbox, Box::pin(sleep(limits.slow_reader()))));
+        if self.slow.is_none() && self.limits.exceeds_total(waiting, inbox.total()) {
+            self.slow = Some((inbox, Box::pin(sleep(self.limits.slow_reader()))));
         }
     }
 
