@@ -191,6 +191,11 @@ impl Inbox {
         self.state().end == Some(End::Lost)
     }
 
+    /// Whether it ended because another client needed its place.
+    pub(crate) fn has_given_way(&self) -> bool {
+        self.state().end == Some(End::Gone)
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.state().end.is_some()
     }

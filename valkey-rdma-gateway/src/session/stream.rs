@@ -75,8 +75,11 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes the last replies, as far as the client takes them in time.
+    /// Writes the last replies, as far as the client takes them in time, unless another client has its place.
     pub(super) async fn flush(&mut self) {
+        if self.client.inbox.has_given_way() {
+            return;
+        }
         let limit = self.core.limits().slow_reader();
         let flushed = poll_fn(|cx| {
             loop {
