@@ -48,7 +48,8 @@ mod stream;
 mod unblock;
 mod unsent;
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -66,13 +67,14 @@ use self::slow_reader::SlowReader;
 use self::unblock::Attempt;
 use self::unsent::FailedMulti;
 use crate::command::reader::CommandReader;
+use crate::config::limits::Limits;
 use crate::config::route::Route;
 use crate::core::Core;
 use crate::front::listen::Accepted;
 use crate::observe::metrics::Metrics;
 use crate::session::clients::{Client, Details, Place, Registered};
 use crate::session::in_flight::InFlight;
-use crate::session::inbox::End;
+use crate::session::inbox::{End, Found};
 use crate::upstream::backend::Attached;
 use crate::upstream::identity::Identity;
 
@@ -220,41 +222,56 @@ impl Session {
                 Poll::Ready(Ok(())) if found.more => continue,
                 _ => {}
             }
-            // Those of the gateway itself are not in the inbox.
-            let unread = self.client.inbox.unread().max(self.out.remaining());
-            if self.slow_reader.poll_too_slow(cx, unread, &self.core.limits()).is_ready() {
+            // Most clients have read all. The gateway's own answers are not in the inbox.
+            let unread = match found.more || self.out.has_remaining() {
+                true => self.client.inbox.unread().max(self.out.remaining()),
+                false => 0,
+            };
+            let limits = self.core.limits();
+            if self.slow_reader.poll_too_slow(cx, unread, &limits).is_ready() {
                 return Poll::Ready(SharedStep::End(End::TooSlow));
             }
-            let is_quiet = |outstanding: u32| outstanding == 0 && !found.more;
+            let is_quiet = found.outstanding == 0 && !found.more;
             if found.stop {
                 // A client that always has a command in flight is stopped too: no more are passed on.
-                let done = is_quiet(found.outstanding) && !self.out.has_remaining();
+                let done = is_quiet && !self.out.has_remaining();
                 return if done { Poll::Ready(SharedStep::End(End::Stopped)) } else { Poll::Pending };
             }
             ready!(self.slow_reader.poll_more(cx, self.out.remaining()));
             if found.pinned && !self.eof {
-                return if is_quiet(found.outstanding) {
-                    Poll::Ready(SharedStep::Target)
-                } else {
-                    Poll::Pending
-                };
+                return if is_quiet { Poll::Ready(SharedStep::Target) } else { Poll::Pending };
             }
             self.in_flight.answered(found.outstanding);
-            let (parsed, submitted) = self.parse(found.outstanding);
-            let outstanding = found.outstanding + submitted;
+            return self.poll_input(cx, &found, unread, &limits);
+        }
+    }
+
+    /// Submits commands and reads on, until nothing comes, or something else is to do. The inbox wakes this task for what comes there.
+    fn poll_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        found: &Found,
+        unread: usize,
+        limits: &Limits,
+    ) -> Poll<SharedStep> {
+        let mut outstanding = found.outstanding;
+        loop {
+            let (parsed, submitted) = self.parse(outstanding, limits);
+            outstanding += submitted;
+            let is_quiet = outstanding == 0 && !found.more;
             match parsed {
                 Parsed::NeedsInput => {}
-                Parsed::Full => return Poll::Pending,
-                Parsed::Leaves(way) if is_quiet(outstanding) => {
+                // Answers of the gateway count for no limit of all clients: a client that leaves too much unread gets no more of them.
+                Parsed::Leaves(way) if is_quiet && unread <= limits.unread_bytes => {
                     return Poll::Ready(SharedStep::Leaves(way));
                 }
-                Parsed::Broken(error) if is_quiet(outstanding) => {
-                    return Poll::Ready(SharedStep::Broken(error));
+                Parsed::Broken(error) if is_quiet => return Poll::Ready(SharedStep::Broken(error)),
+                Parsed::Full | Parsed::Leaves(_) | Parsed::Broken(_) => {
+                    return self.poll_read_ahead(cx, limits).map(|Closed| SharedStep::End(End::Gone));
                 }
-                Parsed::Leaves(_) | Parsed::Broken(_) => return Poll::Pending,
             }
             if self.eof {
-                let done = is_quiet(outstanding) && !self.out.has_remaining();
+                let done = is_quiet && !self.out.has_remaining();
                 return if done { Poll::Ready(SharedStep::End(End::Gone)) } else { Poll::Pending };
             }
             match ready!(self.poll_read(cx)) {
@@ -304,7 +321,14 @@ impl Session {
 
     /// Sends a command to a shared connection and returns its reply. Nothing may be in flight.
     async fn ask(&mut self, shared: &Attached, command: &[u8]) -> Result<Bytes, Closed> {
-        shared.submit(&self.client.inbox, command, 1, Instant::now());
-        self.client.inbox.whole_reply().await.ok_or(Closed)
+        let limits = self.core.limits();
+        let inbox = self.client.inbox.clone();
+        shared.submit(&inbox, command, 1, Instant::now());
+        let mut reply = pin!(inbox.whole_reply());
+        poll_fn(|cx| match reply.as_mut().poll(cx) {
+            Poll::Ready(reply) => Poll::Ready(reply.ok_or(Closed)),
+            Poll::Pending => self.poll_read_ahead(cx, &limits).map(Err),
+        })
+        .await
     }
 }

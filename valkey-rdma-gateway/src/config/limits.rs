@@ -10,7 +10,8 @@ use valkey_rdma_transport::Config as TransportConfig;
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Local clients at once. Default 10 000; fewer if this process may open too few files. One more gets `-ERR max number of clients reached` and is closed.
+    /// Local clients at once. Default 10 000; fewer if this process may open too few files. For one more, a client that has closed its side
+    /// and waits for replies is closed. If there is none, the new one gets `-ERR max number of clients reached` and is closed.
     pub clients: usize,
     /// Connections to the server at once, shared and private ones together, per server. Default 256; fewer if this process may open
     /// too few files. Clients that need one more get the error `NOUPSTREAM`.
@@ -33,8 +34,8 @@ pub struct Limits {
     /// Bytes of a command to a cluster, which is kept until all of it has arrived. Default 64 MiB, range 64 KiB to 512 MiB. A client
     /// that sends a longer one gets an error.
     pub cluster_command_bytes: usize,
-    /// Commands of one client that may wait for their replies. Default 1024, at least 1. More are not
-    /// read from the client until replies arrive. A client with a private connection may send 1 048 576 before it reads.
+    /// Commands of one client that may wait for their replies. Default 1024, at least 1. At most
+    /// [`command_bytes`](Self::command_bytes) more are read from the client until replies arrive. A client with a private connection may send 1 048 576 before it reads.
     pub commands_in_flight: usize,
     /// Bytes of such commands. Default 4 MiB, at least 64 KiB. A client may exceed it by one command.
     pub queued_bytes: usize,
@@ -42,7 +43,8 @@ pub struct Limits {
     /// command at a time; above twice of it, none.
     pub queued_bytes_total: usize,
     /// Bytes of replies, and of messages of a cluster, that a client may leave unread. Default 32 MiB, at least 1 MiB. A client that leaves more unread
-    /// must take 1 MiB in each [`slow_reader_ms`](Self::slow_reader_ms), or send something, or it is closed. In front of a cluster, one with a transaction or
+    /// must take 1 MiB in each [`slow_reader_ms`](Self::slow_reader_ms), or send something, or it is closed. What the gateway itself would
+    /// answer has to wait then, and at most [`command_bytes`](Self::command_bytes) more are read from the client. In front of a cluster, one with a transaction or
     /// watched keys must take 1 MiB, and a subscriber must be below the limit after that time. Others do not wait for it, up to
     /// [`unread_bytes_total`](Self::unread_bytes_total). Clients with a private connection are not closed: the server keeps their replies.
     pub unread_bytes: usize,

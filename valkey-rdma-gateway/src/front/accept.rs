@@ -50,7 +50,8 @@ pub(crate) async fn accept(
         };
         let (route, core) = (route.borrow().clone(), core.clone());
         let metrics = &route.backend.server.metrics;
-        if core.is_full() {
+        // Otherwise the clients of a frozen server, which give up and come again, would take all places.
+        if core.is_full() && !core.clients.end_one_that_has_left() {
             metrics.refused.add(1);
             report_refusal(&core, &accepted.peer);
             let refusal = tokio::select! {

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
+use valkey_rdma_client::cluster::NodeAddress;
 use valkey_rdma_transport::sync::lock;
 
 use crate::core::Core;
@@ -91,7 +92,11 @@ fn backends_of(path: &str, backends: &Backends) -> Option<Vec<Arc<Backend>>> {
         "" => return Some(all),
         rest => rest.strip_prefix('/')?,
     };
-    let asked: Vec<_> = all.into_iter().filter(|backend| *backend.address == *address).collect();
+    let is_asked = |backend: &Arc<Backend>| {
+        let endpoint = backend.server.endpoint();
+        NodeAddress::new(endpoint.host(), endpoint.port()).to_string() == address
+    };
+    let asked: Vec<_> = all.into_iter().filter(is_asked).collect();
     (!asked.is_empty()).then_some(asked)
 }
 

@@ -21,13 +21,15 @@ use crate::session::inbox::{End, Inbox};
 #[derive(Default)]
 pub(crate) struct Clients {
     known: Mutex<BTreeMap<u64, Arc<Client>>>,
+    /// Those that have closed their side, and wait for replies.
+    left: Mutex<BTreeMap<u64, Arc<Client>>>,
     last: AtomicU64,
 }
 
 /// What is known of a local client from outside of its task.
 pub(crate) struct Client {
     pub(crate) id: u64,
-    /// Host and port of its server. Listeners with different options or logins may lead to the same server, whose rules then say what
+    /// The address of its server. Listeners with different options or logins may lead to the same server, whose rules then say what
     /// a client may do with others.
     pub(crate) server: Arc<str>,
     pub(crate) peer: String,
@@ -115,6 +117,11 @@ impl Clients {
         }
     }
 
+    /// Ends a client that has closed its side, and for which no reply waits: the server may never answer it. `false` if there is none.
+    pub(crate) fn end_one_that_has_left(&self) -> bool {
+        lock(&self.left).values().any(|client| client.inbox.end_if_unanswered())
+    }
+
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Client>> {
         lock(&self.known).get(&id).cloned()
     }
@@ -128,6 +135,12 @@ impl Registered {
             if found.end.is_some() || found.stop { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+    }
+
+    /// Notes that the client has closed its side: it sends no more, and may have gone.
+    pub(super) fn leave(&self) {
+        self.inbox.leave();
+        lock(&self.clients.left).insert(self.id, self.client.clone());
     }
 
     /// Lists a new client. Its unread replies are counted in `unread` too.
@@ -176,6 +189,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         debug!(id = self.client.id, "a client has left");
         lock(&self.clients.known).remove(&self.client.id);
+        lock(&self.clients.left).remove(&self.client.id);
         self.client.inbox.end(End::Gone);
         self.client.set_place(Place::Nowhere);
     }

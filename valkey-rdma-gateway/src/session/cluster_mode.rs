@@ -304,15 +304,11 @@ impl Session {
                 Some(_) => return Poll::Ready(Err(Closed)),
                 None => {}
             }
-            let most = self.core.limits().command_bytes;
-            while !self.eof && self.reader.len() < most {
-                match self.poll_read(cx) {
-                    Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(Closed)) => return Poll::Ready(Err(Closed)),
-                    Poll::Pending => break,
-                }
+            let limits = self.core.limits();
+            if self.poll_read_ahead(cx, &limits).is_ready() {
+                return Poll::Ready(Err(Closed));
             }
-            if self.eof || self.reader.len() >= most {
+            if self.eof || self.reader.len() >= limits.command_bytes {
                 // Nothing else drives a device then, and nothing says that it has ended: an RDMA client that has closed its side has gone.
                 self.stream.drive(cx);
                 if self.stream.close_error().is_some() {

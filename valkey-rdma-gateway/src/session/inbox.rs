@@ -168,6 +168,15 @@ impl Inbox {
         connection.into_iter().for_each(Waker::wake);
     }
 
+    /// Ends the client as one that has gone, if no reply waits for it and it has not ended. Returns whether it does so.
+    pub(crate) fn end_if_unanswered(&self) -> bool {
+        self.change(|state| {
+            let ends = state.end.is_none() && state.waiting() == 0;
+            state.end = state.end.or(ends.then_some(End::Gone));
+            ends
+        })
+    }
+
     /// Notes that the client has closed its side: it sends no more, and may have gone.
     pub(crate) fn leave(&self) {
         self.state().has_left = true;
@@ -180,6 +189,11 @@ impl Inbox {
     /// Whether it ended because the server was lost. Replies that came before are still for the client.
     pub(crate) fn is_lost(&self) -> bool {
         self.state().end == Some(End::Lost)
+    }
+
+    /// Whether it ended because another client needed its place.
+    pub(crate) fn has_given_way(&self) -> bool {
+        self.state().end == Some(End::Gone)
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -24,26 +24,24 @@ pub(super) enum Parsed {
 
 impl Session {
     /// Submits the ordinary commands at the front of the input. Returns how many, and what comes next.
-    pub(super) fn parse(&mut self, outstanding: u32) -> (Parsed, u32) {
+    pub(super) fn parse(&mut self, outstanding: u32, limits: &Limits) -> (Parsed, u32) {
         let mut submitted = 0;
         loop {
-            let (next, commands) = self.parse_batch(outstanding + submitted);
+            let (next, commands) = self.parse_batch(outstanding + submitted, limits);
             submitted += commands;
             if !self.reader.is_held() {
                 // At one server, only a command that names memory of the client is kept until so much of it has arrived.
                 let is_kept = self.route.backend.cluster.is_some()
-                    || matches!(next, Parsed::NeedsInput)
-                        && self.reader.len() > self.core.limits().command_bytes;
+                    || matches!(next, Parsed::NeedsInput) && self.reader.len() > limits.command_bytes;
                 self.in_flight.hold(if is_kept { self.reader.len() } else { 0 });
                 return (next, submitted);
             }
         }
     }
 
-    fn parse_batch(&mut self, outstanding: u32) -> (Parsed, u32) {
-        let limits = self.core.limits();
+    fn parse_batch(&mut self, outstanding: u32, limits: &Limits) -> (Parsed, u32) {
         let most = u32::try_from(limits.commands_in_flight).unwrap_or(u32::MAX).saturating_sub(outstanding);
-        let most_bytes = self.in_flight.room(&limits);
+        let most_bytes = self.in_flight.room(limits);
         let (mut commands, mut last) = (0, 0);
         let next = loop {
             let is_complete = match self.reader.scan() {
@@ -51,13 +49,13 @@ impl Session {
                 Ok(complete) => complete,
             };
             if !is_complete {
-                match self.is_too_long(&limits) {
+                match self.is_too_long(limits) {
                     Err(error) => break Parsed::Broken(error),
                     Ok(false) => break Parsed::NeedsInput,
                     Ok(true) => {}
                 }
             }
-            let way = self.route(!is_complete, commands == 0, &limits);
+            let way = self.route(!is_complete, commands == 0, limits);
             if self.reader.is_held() {
                 break Parsed::NeedsInput;
             }

@@ -202,7 +202,7 @@ impl Session {
             // Nothing more is taken from it then, so that it must read. It may be so since just now, and nothing else would wake this task.
             // Otherwise the server keeps its replies, and of those here only the gateway's own are counted.
             let is_full = sends_ahead && private.unanswered() >= most;
-            let unread = if is_full { usize::MAX } else { self.out.remaining().saturating_sub(MUCH) };
+            let unread = if is_full { usize::MAX } else { self.unread_answers() };
             if self.slow_reader.poll_too_slow(cx, unread, &self.core.limits()).is_ready() {
                 return Poll::Ready(PrivateStep::End(End::TooSlow));
             }
@@ -316,7 +316,10 @@ impl Session {
                 && private.tracker.may_answer(self.identity.protocol)
                 && !matches!(local, Local::Auth | Local::Hello | Local::Select | Local::Reset)
             {
-                let must_read = self.out.remaining() >= MUCH && !sends_ahead;
+                let must_read = match sends_ahead {
+                    true => self.unread_answers() > self.core.limits().unread_bytes,
+                    false => self.out.remaining() >= MUCH,
+                };
                 return if private.unanswered() == 0 && !must_read {
                     Err(PrivateStep::Answer(local))
                 } else {
@@ -329,6 +332,11 @@ impl Session {
             let bytes = self.reader.take();
             self.send(private, class, &bytes, complete);
         }
+    }
+
+    /// Bytes of the gateway's own answers that the client has not read, with those of few replies of the server.
+    fn unread_answers(&self) -> usize {
+        self.out.remaining().saturating_sub(MUCH)
     }
 
     /// Commands without a reply beyond which no more are passed on. A client that reads nothing before it has sent all may have more: the

@@ -38,18 +38,12 @@ impl Session {
             self.report_end(why);
             return Poll::Ready(Closed);
         }
-        while !self.eof && self.reader.len() < self.core.limits().command_bytes {
-            match self.poll_read(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(Closed)) => return Poll::Ready(Closed),
-                Poll::Pending => break,
-            }
-        }
-        if self.eof && is_missed {
+        let broken = self.poll_read_ahead(cx, &self.core.limits());
+        if broken.is_pending() && self.eof && is_missed {
             self.metrics().not_sent.add(1);
             return Poll::Ready(Closed);
         }
-        Poll::Pending
+        broken
     }
 }
 

@@ -10,6 +10,7 @@ use bytes::Buf;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use super::{Closed, Session};
+use crate::config::limits::Limits;
 
 impl Session {
     /// Reads once. Ready with an error if the connection is broken.
@@ -22,12 +23,23 @@ impl Session {
             }
             Poll::Ready(Ok(0)) => {
                 self.eof = true;
-                self.client.inbox.leave();
+                self.client.leave();
             }
             Poll::Ready(Ok(_)) => self.slow_reader.sent(),
             Poll::Ready(Err(_)) => return Poll::Ready(Err(Closed)),
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Reads what the client sends while it waits, as much as is kept of a command: so its end is noticed. Ready if the connection is broken.
+    pub(super) fn poll_read_ahead(&mut self, cx: &mut Context<'_>, limits: &Limits) -> Poll<Closed> {
+        while !self.eof && self.reader.len() < limits.command_bytes {
+            match ready!(self.poll_read(cx)) {
+                Ok(()) => {}
+                Err(Closed) => return Poll::Ready(Closed),
+            }
+        }
+        Poll::Pending
     }
 
     /// Writes what waits for the client. Ready if something was written and nothing is left, or with an error if the connection is
@@ -63,8 +75,11 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes the last replies, as far as the client takes them in time.
+    /// Writes the last replies, as far as the client takes them in time, unless another client has its place.
     pub(super) async fn flush(&mut self) {
+        if self.client.inbox.has_given_way() {
+            return;
+        }
         let limit = self.core.limits().slow_reader();
         let flushed = poll_fn(|cx| {
             loop {

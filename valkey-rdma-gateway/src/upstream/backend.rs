@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use valkey_rdma_client::cluster::{ClusterStatus, NodeAddress};
+use valkey_rdma_client::{Endpoint, Sentinels};
 use valkey_rdma_transport::sync::lock;
 
 use crate::cluster::{Cluster, Lane, transport_of};
@@ -28,7 +29,7 @@ use crate::upstream::shared::{Shared, SharedHandle};
 /// Shared connections by key, and private ones.
 pub(crate) struct Backend {
     pub(crate) origin: Origin,
-    /// Host and port.
+    /// Where the server is: host and port, or the service and its Sentinels. Clients of one address are those of one server.
     pub(crate) address: Arc<str>,
     /// Those of `upstreams` and `pinned_bytes` hold for as long as there is the backend.
     at_start: Limits,
@@ -134,8 +135,7 @@ impl Backend {
         let server = Arc::new(Server::new(servers, origin.cluster, login, &limits, &core.services)?);
         let cluster = || Cluster::new(servers, login, core.clone(), &server);
         let cluster = origin.cluster.then(cluster).transpose()?;
-        let endpoint = server.endpoint();
-        let address = NodeAddress::new(endpoint.host(), endpoint.port()).to_string().into();
+        let address = address(server.endpoint()).into();
         let pool = Arc::new(Pool::new(server.clone(), core.clone()));
         let (shared, probe, newcomers) = (Mutex::default(), Probe::default(), Seldom::default());
         core.of_servers.fetch_add(server.descriptors(), Ordering::Relaxed);
@@ -243,6 +243,15 @@ impl Backend {
         all.sort_by(|one, other| one.key.cmp(&other.key));
         all
     }
+}
+
+/// Other Sentinels may have another service of the same name. Their order means nothing.
+fn address(endpoint: &Endpoint) -> String {
+    let of_server = NodeAddress::new(endpoint.host(), endpoint.port()).to_string();
+    let Some(sentinels) = endpoint.sentinels().map(Sentinels::to_string) else { return of_server };
+    let mut sentinels: Vec<_> = sentinels.split(',').collect();
+    sentinels.sort_unstable();
+    format!("{of_server} of {}", sentinels.join(","))
 }
 
 impl Drop for Backend {

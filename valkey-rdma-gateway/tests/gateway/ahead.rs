@@ -151,3 +151,39 @@ async fn a_client_with_state_that_reads_no_answers_of_the_gateway_is_closed() {
     let _closed = client.stream_send(&encode(["CLIENT", "LIST"]).repeat(2000)).await;
     gateway.until("gateway_clients_slow", |count| count == 1).await;
 }
+
+/// Neither counts with the replies of all clients, and a client that goes on sending is not closed for that.
+#[tokio::test]
+async fn a_client_that_reads_no_answers_of_the_gateway_may_not_send_on_for_ever() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let mut config = config(&url, Share::Auto, limits());
+    config.limits.slow_reader_ms = 100;
+    let gateway = start(&config).await;
+    for (number, before) in [(1, "GET k"), (2, "WATCH k")] {
+        let mut client = gateway.owner().await;
+        assert_eq!(client.say(&format!("CLIENT SETNAME {}", "n".repeat(LONG))).await, "OK");
+        client.say(before).await;
+        // Answers of 200 MB. The buffers of the sockets have no room for that, nor for the commands.
+        let sent = client.stream_send(&encode(["CLIENT", "GETNAME"]).repeat(20_000)).await;
+        assert!(sent.is_none(), "after {before}, the gateway has read all of it");
+        gateway.until("gateway_clients_slow", |count| count == number).await;
+    }
+}
+
+#[tokio::test]
+async fn answers_of_the_gateway_up_to_the_limit_may_be_read_after_all_is_sent() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let gateway = start(&config(&url, Share::Auto, limits())).await;
+    let name = "n".repeat(LONG);
+    let (set, get) = (encode(["CLIENT", "SETNAME", &name]), encode(["CLIENT", "GETNAME"]));
+    for before in ["GET k", "WATCH k"] {
+        let mut client = gateway.client().await;
+        client.say(before).await;
+        let count = UNREAD / LONG - 10;
+        client.send([&set[..], &get].concat().repeat(count)).await;
+        for _ in 0..count {
+            assert_eq!(text(&client.reply().await), "OK");
+            assert_eq!(text(&client.reply().await), name);
+        }
+    }
+}

@@ -18,6 +18,7 @@ mod one_server;
 mod operation;
 mod overtaking;
 mod passwords;
+mod places;
 mod plain;
 mod room;
 mod scripted;

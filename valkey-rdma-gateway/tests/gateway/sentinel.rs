@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use valkey_rdma_gateway::Share;
+use valkey_rdma_gateway::{Limits, Share};
 use valkey_rdma_mock::{MockCluster, Server, Transports};
 use valkey_rdma_server::{Command, Handler, Peer, Pusher, Reply};
 
-use crate::support::gateway;
+use crate::support::{config, gateway, start};
 
 /// Reports an address.
 #[derive(Clone, Default)]
@@ -132,4 +132,38 @@ async fn a_user_who_may_not_ask_for_the_role_reaches_the_primary() {
     let (hello, ()) = tokio::join!(client.hello3(""), corrected);
     assert!(crate::support::text(&hello).contains("role=master"), "{hello:?}");
     assert_eq!(client.say("SET k 1").await, "OK");
+}
+
+/// `mymaster` is the name that most installations have.
+#[tokio::test]
+async fn services_with_one_name_behind_other_sentinels_are_other_servers() {
+    let ((_pair, _sentinel, _server, url), (_other_pair, _other_sentinel, _other_server, other_url)) =
+        (pair().await, pair().await);
+    let mut both = config(&url, Share::Auto, Limits::default());
+    both.routes.extend(config(&other_url, Share::Auto, Limits::default()).routes);
+    let gateway = start(&both).await;
+    let [mut client, mut other] = gateway.client_of_each_route().await.try_into().ok().unwrap();
+    let id = other.say("CLIENT ID").await;
+    let id = id.trim_start_matches(':');
+    assert_eq!(client.say(&format!("CLIENT LIST ID {id}")).await, "");
+    assert_eq!(client.say(&format!("CLIENT KILL ID {id}")).await, ":0");
+    assert_eq!(other.say("CLIENT ID").await, format!(":{id}"));
+}
+
+/// The order in which a URL names them means nothing.
+#[tokio::test]
+async fn routes_by_the_same_sentinels_lead_to_the_same_server() {
+    let (_pair, _sentinel, _server, url) = pair().await;
+    let (sentinel, service) = url.split_once("://").unwrap().1.split_once('/').unwrap();
+    let both = [format!("{sentinel},127.0.0.1:1"), format!("127.0.0.1:1,{sentinel}")];
+    let [mut both, other] = both.map(|sentinels| {
+        let url = url.replace(&format!("{sentinel}/{service}"), &format!("{sentinels}/{service}"));
+        config(&url, Share::Auto, Limits::default())
+    });
+    both.routes.extend(other.routes);
+    let gateway = start(&both).await;
+    let [mut client, mut other] = gateway.client_of_each_route().await.try_into().ok().unwrap();
+    let id = other.say("CLIENT ID").await;
+    assert_eq!(client.say(&format!("CLIENT KILL ID {}", id.trim_start_matches(':'))).await, ":1");
+    other.expect_end().await;
 }

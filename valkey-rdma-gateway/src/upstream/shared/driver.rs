@@ -9,12 +9,14 @@ use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite};
-use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
+use tokio::time::{Sleep, sleep};
 use tracing::{info, warn};
 use valkey_rdma_client::ByteStream;
 use valkey_rdma_resp::{FrameScanner, RespError};
+use valkey_rdma_transport::sync::DeadlineTimer;
 
-use super::{IDLE, SILENT, Shared};
+use super::{SILENT, Shared};
+use crate::config::limits::Limits;
 use crate::core::Core;
 use crate::session::inbox::{End, Inbox};
 use crate::upstream::server::Upstream;
@@ -23,6 +25,8 @@ use crate::upstream::server::Upstream;
 pub(super) struct Driver<'a> {
     shared: &'a Shared,
     core: &'a Core,
+    /// Those at the last read.
+    limits: Arc<Limits>,
     upstream: Upstream,
     /// Being written, from `begin` on.
     batch: Vec<u8>,
@@ -41,9 +45,10 @@ pub(super) struct Driver<'a> {
     dropping: bool,
     /// While all clients together leave too many replies unread: one that does, and until when it may.
     slow: Option<(Arc<Inbox>, Pin<Box<Sleep>>)>,
-    idle: Interval,
-    /// When it is time to look for a reply that the server owes, and whether the log says that there is one.
-    watch: Interval,
+    timer: DeadlineTimer,
+    /// When it is time to look for clients, and for a reply that the server owes.
+    due: tokio::time::Instant,
+    /// The log says that the server owes a reply.
     is_silent: bool,
     /// When something last came from the server, or the connection was made.
     heard: Instant,
@@ -60,12 +65,10 @@ pub(super) enum Ended {
 impl<'a> Driver<'a> {
     pub(super) fn new(shared: &'a Shared, core: &'a Core, mut upstream: Upstream) -> Self {
         upstream.stream = upstream.stream.driven();
-        let [mut idle, mut watch] = [IDLE, SILENT].map(interval);
-        idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             shared,
             core,
+            limits: core.limits(),
             upstream,
             batch: Vec::new(),
             begin: 0,
@@ -77,8 +80,8 @@ impl<'a> Driver<'a> {
             begun: false,
             dropping: false,
             slow: None,
-            idle,
-            watch,
+            timer: DeadlineTimer::default(),
+            due: tokio::time::Instant::now() + SILENT,
             is_silent: false,
             heard: Instant::now(),
         }
@@ -103,12 +106,11 @@ impl<'a> Driver<'a> {
             // It gives way to another connection.
             return Poll::Ready(None);
         }
-        while self.idle.poll_tick(cx).is_ready() {
+        while self.timer.poll_deadline(cx, self.due) {
+            self.due = tokio::time::Instant::now() + SILENT;
             if self.shared.close_idle() {
                 return Poll::Ready(None);
             }
-        }
-        while self.watch.poll_tick(cx).is_ready() {
             self.report_silence();
         }
         Poll::Pending
@@ -189,6 +191,7 @@ impl<'a> Driver<'a> {
                 Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
                 Poll::Ready(Ok(_)) => {
                     self.heard = Instant::now();
+                    self.limits = self.core.limits();
                     if let Err(error) = self.pass_on() {
                         return Poll::Ready(format!("the server broke the protocol: {error}"));
                     }
@@ -251,12 +254,12 @@ impl<'a> Driver<'a> {
         self.begun = begun.is_some();
         let mut queue = self.shared.queue();
         let Some(slot) = queue.first() else { return };
-        let inbox = slot.inbox.clone();
-        if complete > 0 && !inbox.is_of_gateway() {
-            self.shared.metrics.server.record(slot.queued, now, complete);
-        }
+        let (inbox, queued) = (slot.inbox.clone(), slot.queued);
         queue.answered(complete, begun);
         drop(queue);
+        if complete > 0 && !inbox.is_of_gateway() {
+            self.shared.metrics.server.record(queued, now, complete);
+        }
         if end == 0 {
             return;
         }
@@ -270,9 +273,8 @@ impl<'a> Driver<'a> {
         };
         // Replies are taken from the server whether this client reads them or not, for those behind it: its own task ends one that does
         // not read. Only memory is a reason to wait.
-        let limits = self.core.limits();
-        if self.slow.is_none() && limits.exceeds_total(waiting, inbox.total()) {
-            self.slow = Some((inbox, Box::pin(sleep(limits.slow_reader()))));
+        if self.slow.is_none() && self.limits.exceeds_total(waiting, inbox.total()) {
+            self.slow = Some((inbox, Box::pin(sleep(self.limits.slow_reader()))));
         }
     }
 
