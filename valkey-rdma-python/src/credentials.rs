@@ -58,6 +58,17 @@ fn credentials(supplied: &Any<'_>) -> PyResult<Credentials> {
     Ok(Credentials::new(user.unwrap_or_default(), password))
 }
 
+/// The thread that calls a provider. The client's connections ask it for as long as they are made.
+#[derive(Clone)]
+pub(crate) struct Provider(Arc<Asking>);
+
+impl Provider {
+    /// Ends the thread, which may be the last to hold the provider, and with it an object that has the client. No connection is made any more.
+    pub(crate) fn end(&self) {
+        let _ = self.0.wakes.shutdown(Shutdown::Both);
+    }
+}
+
 /// The near end of the socket, and what waits.
 struct Asking {
     requests: CredentialRequests,
@@ -85,7 +96,7 @@ impl Drop for Asking {
 ///
 /// # Errors
 /// TypeError for another object. OSError if no socket or thread can be made.
-pub(crate) fn provider(config: Config, provider: &Any<'_>) -> PyResult<Config> {
+pub(crate) fn provider(config: Config, provider: &Any<'_>) -> PyResult<(Config, Provider)> {
     let py = provider.py();
     let function = match provider.getattr_opt("get_credentials")? {
         Some(method) => method,
@@ -100,8 +111,10 @@ pub(crate) fn provider(config: Config, provider: &Any<'_>) -> PyResult<Config> {
     let asking = Arc::new(Asking { requests: requests.clone(), wakes: near });
     let start = py.import("valkey_rdma._credentials")?.getattr("start")?;
     start.call1((far.into_raw_fd(), requests, function))?;
-    Ok(config.credentials(move || {
+    let provider = Provider(asking.clone());
+    let config = config.credentials(move || {
         let asking = asking.clone();
         async move { asking.ask().await.map_err(io::Error::other) }
-    }))
+    });
+    Ok((config, provider))
 }

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use valkey_rdma_client::{Client, Command, Error, Fate, Fetched, Value};
 
+use crate::credentials::Provider;
 use crate::direct::{DIRECT_FROM, Direct, Place};
 use crate::errors::Failure;
 use crate::lane_sets::LaneSets;
@@ -29,6 +30,7 @@ pub(crate) struct Engine {
     pub(crate) traffic: Arc<Traffic>,
     /// How long a batch may take, unless the call says otherwise.
     timeout: Option<Duration>,
+    provider: Option<Provider>,
     /// Each operation that closing waits for holds a receiver.
     phase: watch::Sender<Phase>,
 }
@@ -80,13 +82,14 @@ impl Engine {
         client: impl Future<Output = Result<Client, Error>>,
         lanes: LaneSettings,
         timeout: Option<Duration>,
+        provider: Option<Provider>,
     ) -> Result<Arc<Self>, Failure> {
         let client = client.await?;
         let lanes = Arc::new(LaneSets::new(&client, lanes));
         let phase = watch::Sender::new(Phase::Open);
         let (registrations, traffic) = (Arc::default(), Arc::<Traffic>::default());
         let direct = Direct::new(client.clone(), lanes.clone(), traffic.clone());
-        Ok(Arc::new(Self { client, lanes, direct, registrations, traffic, timeout, phase }))
+        Ok(Arc::new(Self { client, lanes, direct, registrations, traffic, timeout, provider, phase }))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -113,6 +116,7 @@ impl Engine {
             self.stop().await;
         };
         tokio::join!(self.client.close(), operations);
+        self.provider.iter().for_each(Provider::end);
         Ok(())
     }
 

@@ -72,11 +72,13 @@ impl Options {
         if let Some(name) = self.name {
             config = config.name(name);
         }
-        if let Some(provider) = self.credentials {
-            config = credentials::provider(config, provider.bind(py))?;
+        let mut provider = None;
+        if let Some(supplies) = self.credentials {
+            let (with_it, calls) = credentials::provider(config, supplies.bind(py))?;
+            (config, provider) = (with_it, Some(calls));
         }
         let client = target.connect(config.close_timeout(PATIENCE));
-        Ok(Engine::connect(client, LaneSettings { count, retries }, timeout))
+        Ok(Engine::connect(client, LaneSettings { count, retries }, timeout, provider))
     }
 }
 

@@ -8,7 +8,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
 use valkey_rdma_transport::sync::lock;
@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     wanted: watch::Sender<usize>,
     /// Events that a cancelled call had taken. They come first.
     returned: Mutex<VecDeque<Event>>,
+    /// An event was returned while another call waits.
+    comes_back: Notify,
 }
 
 impl Shared {
@@ -31,6 +33,7 @@ impl Shared {
             subscriptions: tokio::sync::Mutex::new(Some(subscriptions)),
             wanted: watch::Sender::default(),
             returned: Mutex::default(),
+            comes_back: Notify::new(),
         })
     }
 
@@ -71,6 +74,7 @@ impl Shared {
                 biased;
                 event = subscriptions.next() => return Ok(event?),
                 () = self.until_wanted(true) => {}
+                () = self.comes_back.notified() => {}
             }
         }
     }
@@ -90,6 +94,7 @@ impl Shared {
     /// Takes back an event that its caller did not want any more.
     pub(crate) fn give_back(&self, event: Event) {
         self.returned().push_back(event);
+        self.comes_back.notify_one();
     }
 
     pub(crate) async fn close(self: Arc<Self>) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ import weakref
 import pytest
 
 import valkey_rdma
-from valkey_rdma import AsyncClient
+from valkey_rdma import AsyncClient, Client
 
 
 async def test_many_tasks_share_a_client(url, key):
@@ -123,6 +123,22 @@ async def test_messages_arrive_and_cancelled_calls_lose_none(url, key):
         while len(received) < 20:
             received.append((await subscriber.next(timeout=30))["payload"])
         assert sorted(received, key=int) == [b"%d" % number for number in range(20)]
+        await subscriber.close()
+
+
+async def test_a_message_of_a_cancelled_call_goes_to_the_next_one_though_it_waits_already(url, key):
+    async with await AsyncClient.connect(url) as client:
+        subscriber = await client.subscriber()
+        await subscriber.subscribe(key)
+        for _ in range(5):
+            waiting = subscriber.next()
+            with Client(url) as publisher:
+                publisher.command("PUBLISH", key, "hello")
+            # The call has taken the message, and the loop has not been told.
+            assert asyncio.get_running_loop()._selector.select(60)
+            waiting.cancel()
+            event = await asyncio.wait_for(subscriber.next(), 60)
+            assert event["payload"] == b"hello"
         await subscriber.close()
 
 

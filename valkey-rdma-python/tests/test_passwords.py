@@ -4,6 +4,7 @@ import gc
 import importlib
 import select
 import threading
+import weakref
 
 import pytest
 from conftest import Mock
@@ -155,6 +156,30 @@ def test_the_thread_that_calls_the_provider_ends_with_the_client(guarded):
     for thread in threads:
         thread.join(timeout=30)
         assert not thread.is_alive()
+
+
+def test_a_closed_client_lets_go_of_the_object_that_has_it_and_supplies_its_password(guarded):
+    mock, _ = guarded
+
+    class Application:
+        def __init__(self):
+            self.client = Client(mock.emulated, credentials=self.login)
+
+        def login(self):
+            return "one"
+
+    before = calling_threads()
+    application = Application()
+    gone = weakref.ref(application)
+    threads = [thread for thread in calling_threads() if thread not in before]
+    assert threads
+    application.client.close()
+    del application
+    for thread in threads:
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize("name", ["redis", "valkey"])
