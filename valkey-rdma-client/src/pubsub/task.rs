@@ -41,8 +41,8 @@ pub(crate) trait Source: Send {
     fn moved(&self, raw: &RawConnection) -> BoxFuture<'static, ()>;
 
     /// What an error reply to a subscription means.
-    fn judge(&self, _refusal: &ServerError) -> Judgement {
-        Judgement::Final
+    fn judge(&self, refusal: &ServerError) -> Judgement {
+        Judgement::of_one_server(refusal)
     }
 
     /// True if a server has named another one, which has not confirmed yet: it may know more than [`moved`](Self::moved) does.
@@ -66,6 +66,13 @@ pub(crate) enum Judgement {
     Elsewhere,
     /// The server takes none now.
     NotReady,
+}
+
+impl Judgement {
+    /// Of a refusal that names no other server.
+    pub(crate) fn of_one_server(refusal: &ServerError) -> Self {
+        if refusal.is_transient() { Self::NotReady } else { Self::Final }
+    }
 }
 
 /// Why a connection was left.
@@ -192,19 +199,22 @@ impl Task {
                 Left::Moved | Left::Redirected(_) => Arc::new(LostCause::Moved),
             };
             match &left {
-                Left::Redirected(reply) => debug!(slot = self.slot, %reply, "subscriptions sent elsewhere"),
+                Left::Redirected(reply) => {
+                    debug!(slot = self.slot, %reply, "subscriptions not taken here now")
+                }
                 _ => {
                     warn!(peer = %self.shared.peer, slot = self.slot, cause = %Chain(&*cause), "subscriptions lost");
                 }
             }
             let Some(redialer) = &mut redialer else { return Some(cause) };
-            match left {
+            match &left {
                 Left::Lost(_) => redialer.lost(),
                 Left::Moved => redialer.moved(),
-                // The connection was of no use: the attempt goes on with another server.
-                Left::Redirected(_) => redialer.redirected(),
+                // The connection was of no use: the attempt goes on, with another server if there is one, after the waits of a command.
+                Left::Redirected(_) if S::IS_SLOT => redialer.redirected(),
+                Left::Redirected(_) => redialer.lost(),
             }
-            self.disconnected(connection.raw, &cause, S::IS_SLOT);
+            self.disconnected(connection.raw, &left, S::IS_SLOT);
             source.left(left);
         }
     }
@@ -332,7 +342,8 @@ impl Task {
                 }
                 return Err(Stop::Left(Left::Redirected(error)));
             }
-            Judgement::Elsewhere | Judgement::NotReady if oldest.restores() => {
+            // No caller could repeat it.
+            Judgement::Elsewhere | Judgement::NotReady if !oldest.is_awaited() => {
                 return Err(Stop::Left(Left::Redirected(error)));
             }
             _ => {}
