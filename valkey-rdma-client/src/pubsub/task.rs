@@ -353,12 +353,17 @@ impl Task {
             self.changes.refuse(refused, error.into());
             return Ok(());
         }
-        if let [name] = &refused.names[..] {
-            // It stays wanted: the server may accept it next time.
-            self.outbox.report(Event::Refused { to: refused.kind, name: name.clone(), error });
-        } else {
-            // One by one, so that only the offending ones are refused.
-            for name in refused.names {
+        let is_alone = refused.names.len() == 1;
+        for name in refused.names {
+            // The program has unsubscribed since the command was sent.
+            if !self.changes.wants(refused.kind, &name) {
+                continue;
+            }
+            if is_alone {
+                // It stays wanted: the server may accept it next time.
+                self.outbox.report(Event::Refused { to: refused.kind, name, error: error.clone() });
+            } else {
+                // One by one, so that only the offending ones are refused.
                 self.changes.restore_some(refused.kind, vec![name], &mut connection.raw);
             }
         }

@@ -165,6 +165,45 @@ async fn a_busy_server_is_not_hurried_and_is_why_changes_fail() {
     assert_eq!(error.server().map(|error| &*error.code), Some("BUSY"), "{error}");
 }
 
+/// Its command is refused for another name.
+#[tokio::test(start_paused = true)]
+async fn what_was_unsubscribed_meanwhile_is_not_restored_one_by_one() {
+    let (_client, mut subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    hold(&subscriber, &mut events, &["a", "b"]).await;
+    drop(events);
+    let mut events = door.admit();
+    events.greet().await;
+    events.expect(&subscribe(&["a", "b"])).await;
+    let refuse = async {
+        events.expect("*2\r\n$11\r\nUNSUBSCRIBE\r\n$1\r\na\r\n").await;
+        events.say(&[NO, b">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n"].concat()).await;
+        events.expect(&subscribe(&["b"])).await;
+        events.say(&confirmed("b")).await;
+        events
+    };
+    let (outcome, mut events) = tokio::join!(subscriber.unsubscribe(Subscription::Channel, ["a"]), refuse);
+    outcome.expect("confirmed");
+    assert_eq!(next(&mut subscriber).await, Event::Reconnected);
+    assert!(timeout(Duration::from_secs(9), events.0.read(&mut [0; 1])).await.is_err(), "nothing else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_refusal_of_what_was_unsubscribed_meanwhile_is_not_reported() {
+    let (_client, mut subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    hold(&subscriber, &mut events, &["a"]).await;
+    drop(events);
+    let mut events = door.admit();
+    events.greet().await;
+    events.expect(&subscribe(&["a"])).await;
+    let refuse = async {
+        events.expect("*2\r\n$11\r\nUNSUBSCRIBE\r\n$1\r\na\r\n").await;
+        events.say(&[NO, b">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n"].concat()).await;
+    };
+    let (outcome, ()) = tokio::join!(subscriber.unsubscribe(Subscription::Channel, ["a"]), refuse);
+    outcome.expect("confirmed");
+    assert_eq!(next(&mut subscriber).await, Event::Reconnected);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_order_takes_nothing_away_that_held_before() {
     let (_client, subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
