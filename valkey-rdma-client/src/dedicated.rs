@@ -61,7 +61,7 @@ impl Server {
     /// Sends a command that must not wait behind others on a connection of its own.
     pub(crate) async fn overtake(&self, command: Command) -> Result<Value, Error> {
         let command = self.limited(command);
-        self.checkout(Purpose::Call).await?.exchange(command).await
+        self.checkout(Purpose::Overtaking).await?.exchange(command).await
     }
 
     /// Sets the client's time limit on a command without one.

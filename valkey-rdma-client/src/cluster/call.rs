@@ -207,7 +207,7 @@ impl<'a> ClusterCall<'a> {
 
     async fn overtake(&self, place: &Place, command: Box<Command>) -> Result<Value, Failed> {
         let limited = place.client.limited(Command::clone(&command));
-        let answer = async { self.core.checkout(place, Purpose::Call).await?.exchange(limited).await };
+        let answer = async { self.core.checkout(place, Purpose::Overtaking).await?.exchange(limited).await };
         answer.await.map_err(|error| Failed { command: Some(command), ..error.into() })
     }
 
