@@ -199,8 +199,11 @@ impl Task {
                 Left::Moved | Left::Redirected(_) => Arc::new(LostCause::Moved),
             };
             match &left {
+                Left::Redirected(reply) if S::IS_SLOT => {
+                    debug!(slot = self.slot, %reply, "subscriptions sent elsewhere");
+                }
                 Left::Redirected(reply) => {
-                    debug!(slot = self.slot, %reply, "subscriptions not taken here now")
+                    warn!(peer = %self.shared.peer, %reply, "the server does not take subscriptions now");
                 }
                 _ => {
                     warn!(peer = %self.shared.peer, slot = self.slot, cause = %Chain(&*cause), "subscriptions lost");
@@ -210,8 +213,9 @@ impl Task {
             match &left {
                 Left::Lost(_) => redialer.lost(),
                 Left::Moved => redialer.moved(),
-                // The connection was of no use: the attempt goes on, with another server if there is one, after the waits of a command.
+                // The connection was of no use: the attempt goes on with another server.
                 Left::Redirected(_) if S::IS_SLOT => redialer.redirected(),
+                // There is only this one.
                 Left::Redirected(_) => redialer.lost(),
             }
             self.disconnected(connection.raw, &left, S::IS_SLOT);
