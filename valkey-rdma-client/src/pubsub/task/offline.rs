@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::{Left, Source, Stop, Task};
@@ -11,6 +11,7 @@ use crate::error::{ClusterError, Error, LostConnection};
 use crate::link::{Deadline, RawConnection, Redialer, Registration};
 use crate::pubsub::changes::Pending;
 use crate::pubsub::shared::SubscriptionRequest;
+use crate::runtime::until;
 
 impl Task {
     /// Notes that the connection is lost. Changes that were sent on it wait for the next one.
@@ -107,7 +108,7 @@ impl Task {
                     Some(order) => self.wait(order),
                     None => return Err(Stop::Gone),
                 },
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.fail_late(),
+                () = until(due) => self.fail_late(),
             }
         }
     }
