@@ -1,5 +1,7 @@
 //! [`Cursor`]: how far a scan has come on one of several servers.
 
+use std::mem;
+
 use bytes::Bytes;
 
 use crate::command::Command;
@@ -63,9 +65,9 @@ impl Cursor {
         }
     }
 
-    /// Fails if the scan would begin anew on this server, and has done so too often.
+    /// Fails if the scan would begin anew on this server, and has done so too often. After the error, it may do so again.
     pub(crate) fn check_restarts(
-        &self,
+        &mut self,
         server: &ServerId,
         command: &Command,
         address: impl ToString,
@@ -73,7 +75,7 @@ impl Cursor {
         if self.restarts < MOST_RESTARTS || self.server.as_ref().is_none_or(|known| known == server) {
             return Ok(());
         }
-        let (command, address, count) = (command.name(), address.to_string(), self.restarts);
+        let (command, address, count) = (command.name(), address.to_string(), mem::take(&mut self.restarts));
         Err(ClusterError::ScanRestarted { command, address, count }.into())
     }
 }

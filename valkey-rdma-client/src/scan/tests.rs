@@ -115,4 +115,7 @@ async fn a_scan_whose_connections_live_too_short_for_it_ends_with_an_error() {
         panic!("{error:?}")
     };
     assert_eq!((&**command, &**address), ("SCAN", "test:1"));
+    let both = async { tokio::join!(scan.next_batch(), answer(&mut peer, "0", "a", "0")) };
+    let (batch, ()) = timeout(Duration::from_secs(60), both).await.expect("it goes on after the error");
+    assert!(batch.expect("a batch").is_some());
 }
