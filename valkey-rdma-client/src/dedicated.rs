@@ -11,7 +11,7 @@ use valkey_rdma_resp::{FromValue, ServerError, Value};
 use crate::command::{Command, IntoCommand, Reply};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
-use crate::link::{Answer, Outstanding, RawConnection, Watch, keepalive_limit};
+use crate::link::{Answer, Asks, Outstanding, RawConnection, Watch, keepalive_limit};
 use crate::server::Server;
 use crate::spans::{self, Batch, Call};
 use crate::stats::{ConnectionInfo, Purpose};
@@ -61,7 +61,7 @@ impl Server {
     /// Sends a command that must not wait behind others on a connection of its own.
     pub(crate) async fn overtake(&self, command: Command) -> Result<Value, Error> {
         let command = self.limited(command);
-        self.checkout(Purpose::Call).await?.exchange(command).await
+        self.checkout(Purpose::Overtaking).await?.exchange(command).await
     }
 
     /// Sets the client's time limit on a command without one.
@@ -99,7 +99,7 @@ impl Server {
         replaced: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Result<Dedicated, Error> {
         let (liveness, runtime) = (self.liveness().clone(), self.runtime().clone());
-        let watch = Watch::of_calls_on_node(liveness, self.ping(), runtime, limit, replaced);
+        let watch = Watch::of_calls_on_node(liveness, self.clone(), runtime, limit, replaced);
         let mut connection = tokio::select! {
             biased;
             opened = self.checkout(purpose) => opened?,
@@ -117,13 +117,17 @@ impl Server {
         let limit = keepalive_limit(&raw.info, self.config())?;
         let (liveness, runtime) = (self.liveness().clone(), self.runtime().clone());
         let whereabouts = self.connector().whereabouts(raw);
-        Some(Watch::of_blocking_call(liveness, self.ping(), runtime, limit, whereabouts))
+        Some(Watch::of_blocking_call(liveness, self.clone(), runtime, limit, whereabouts))
+    }
+}
+
+impl Asks for Server {
+    fn ask(&self) -> BoxFuture<'static, Answer> {
+        Box::pin(ping(self.clone()))
     }
 
-    /// Asks the server whether it is there.
-    fn ping(&self) -> impl Fn() -> BoxFuture<'static, Answer> + Send + Sync + 'static {
-        let client = self.clone();
-        move || Box::pin(ping(client.clone()))
+    fn reads(&self) -> u64 {
+        self.counters().reads
     }
 }
 

@@ -33,7 +33,7 @@ pub use self::connect::{ConnectStep, StepFound, StepReport};
 pub(crate) use self::connect::{Connector, Finding, Locator, Whereabouts};
 pub(crate) use self::drain::Outstanding;
 pub(crate) use self::idle_pool::IdlePool;
-pub(crate) use self::liveness::{Answer, Liveness, Watch};
+pub(crate) use self::liveness::{Answer, Asks, Liveness, Watch};
 #[doc(hidden)]
 pub use self::login::read_password_file;
 pub(crate) use self::multiplexer::{Multiplexer, Sent};

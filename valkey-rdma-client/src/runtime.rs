@@ -1,10 +1,11 @@
 //! [`Runtime`]: the runtime that a client's connections live on, whichever runtime its callers use.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::panic::resume_unwind;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 /// The runtime that connected a client. A socket is bound to the runtime that has opened it, and is lost with it: so every connection is made here.
 #[derive(Clone, Debug)]
@@ -40,5 +41,13 @@ impl Runtime {
             Ok(result) => Some(result),
             Err(error) => error.try_into_panic().map_or(None, |panic| resume_unwind(panic)),
         }
+    }
+}
+
+/// Completes at this moment. `None`: never.
+pub(crate) async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => pending().await,
     }
 }

@@ -34,13 +34,17 @@ pub(crate) struct Server {
 /// How much longer than allowed [`Server::close`] waits for tasks that may not run.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
-/// Names a [`Server`] without keeping it open. No later client has the same.
+/// Names a [`Server`] with its connections, without keeping it open. No later client has the same, nor has this one after a reconnect: another
+/// server may have its address then.
 #[derive(Clone, Debug)]
-pub(crate) struct ServerId(Weak<Inner>);
+pub(crate) struct ServerId {
+    client: Weak<Inner>,
+    reconnects: u64,
+}
 
 impl PartialEq for ServerId {
     fn eq(&self, other: &Self) -> bool {
-        Weak::ptr_eq(&self.0, &other.0)
+        Weak::ptr_eq(&self.client, &other.client) && self.reconnects == other.reconnects
     }
 }
 
@@ -160,9 +164,9 @@ impl Server {
         self.inner.multiplexers.iter().for_each(Multiplexer::give_up);
     }
 
-    /// Names the client.
+    /// Names the client with its connections.
     pub(crate) fn id(&self) -> ServerId {
-        ServerId(Arc::downgrade(&self.inner))
+        ServerId { client: Arc::downgrade(&self.inner), reconnects: self.counters().reconnects }
     }
 
     /// True if both are the same client.

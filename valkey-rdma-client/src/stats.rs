@@ -127,8 +127,10 @@ pub enum Purpose {
     Dedicated,
     /// Direct transfers: [`Client::get_direct`](crate::Client::get_direct).
     Bulk,
-    /// Used by one call: a blocking command, a WATCH, or a command that overtakes others.
+    /// Used by one call: a blocking command, or a WATCH.
     Call,
+    /// Used by one command that [overtakes](crate::Client#commands-that-overtake) others.
+    Overtaking,
     /// Subscriptions.
     Subscriber,
     /// Idle in the pool, waiting for its next owner.
@@ -140,7 +142,7 @@ pub enum Purpose {
 impl Purpose {
     /// True if connections of this purpose carry little, and have [short buffers](crate::Config::side_buffers).
     pub(crate) fn is_small(self) -> bool {
-        matches!(self, Self::Bulk | Self::Call | Self::Subscriber)
+        matches!(self, Self::Bulk | Self::Call | Self::Overtaking | Self::Subscriber)
     }
 }
 
@@ -151,6 +153,7 @@ impl fmt::Display for Purpose {
             Self::Dedicated => "dedicated",
             Self::Bulk => "bulk",
             Self::Call => "call",
+            Self::Overtaking => "overtaking",
             Self::Subscriber => "subscriber",
             Self::Idle => "idle",
             Self::Draining => "draining",

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::transfer::Request;
 use super::wire::{SharedWire, Wire};
 use super::{Message, Orders};
 use crate::error::LostCause;
 use crate::link::{Connector, Finding, RawConnection};
+use crate::runtime::until;
 
 pub(crate) struct Task {
     wire: Arc<SharedWire>,
@@ -71,7 +72,7 @@ impl Task {
                     // All handles of the client are gone, and with them its calls.
                     None => return Ok(()),
                 },
-                () = until(self.closing.as_ref()) => return Ok(()),
+                () = until(self.closing.as_ref().and_then(|closing| closing.0)) => return Ok(()),
                 () = moved(&mut self.moved) => return Err(LostCause::Moved),
             }
         }
@@ -98,13 +99,6 @@ async fn next(
     match waiting.pop_front() {
         Some(request) => Some(Message::Begin(request)),
         None => messages.recv().await,
-    }
-}
-
-async fn until(closing: Option<&Closing>) {
-    match closing {
-        Some(Closing(Some(deadline))) => sleep_until(*deadline).await,
-        Some(Closing(None)) | None => std::future::pending().await,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use valkey_rdma_resp::Value;
 
 use super::core::{Core, Place};
@@ -15,6 +15,7 @@ use crate::command::table::Access;
 use crate::command::{Command, Commands};
 use crate::error::{ClusterError, Error, Fate, TimedOut};
 use crate::link::{Deadline, Failed};
+use crate::runtime::until;
 use crate::stats::Purpose;
 use valkey_rdma_transport::sync::lock;
 
@@ -207,7 +208,7 @@ impl<'a> ClusterCall<'a> {
 
     async fn overtake(&self, place: &Place, command: Box<Command>) -> Result<Value, Failed> {
         let limited = place.client.limited(Command::clone(&command));
-        let answer = async { self.core.checkout(place, Purpose::Call).await?.exchange(limited).await };
+        let answer = async { self.core.checkout(place, Purpose::Overtaking).await?.exchange(limited).await };
         answer.await.map_err(|error| Failed { command: Some(command), ..error.into() })
     }
 
@@ -353,12 +354,5 @@ impl Trouble {
 
     fn lasted(&self) -> Duration {
         self.began.map_or(Duration::ZERO, |began| began.elapsed())
-    }
-}
-
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }

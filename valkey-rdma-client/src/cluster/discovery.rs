@@ -12,7 +12,7 @@ use valkey_rdma_resp::Value;
 
 use super::node::Node;
 use super::slots_reply::{View, ViewNode};
-use crate::command::Command;
+use crate::command::{Command, Commands};
 use crate::endpoint::EndpointError;
 use crate::error::{ClusterError, Error, TimedOut};
 
@@ -110,8 +110,13 @@ async fn ask_one(node: &Arc<Node>, zones: bool) -> Result<Report, Error> {
     let client = node.connected().await?;
     let questions = ["SLOTS", "INFO"].into_iter().chain(zones.then_some("SHARDS"));
     let questions: Vec<_> = questions.map(|what| Command::from_args(["CLUSTER", what])).collect();
-    let replies =
-        client.run_pipeline(questions.iter().collect()).await.inspect_err(|_| node.lost(&client))?;
+    // Its callers limit the time: a node that is only slow keeps its connection.
+    let sent = client.send(Commands::Many(questions.iter().collect()), None);
+    let replies = sent.await.all().map_err(Error::from).inspect_err(|error| {
+        if let Error::Lost(_) = error {
+            node.lost(&client);
+        }
+    })?;
     let mut replies = replies.into_iter();
     let slots = match replies.next() {
         Some(Ok(slots)) => slots,

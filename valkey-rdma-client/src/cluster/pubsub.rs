@@ -155,7 +155,8 @@ impl Source for Slot<'_> {
     fn judge(&self, refusal: &ServerError) -> Judgement {
         let Some(place) = &self.place else { return Judgement::Final };
         match Redirection::of(refusal, place.node.address()) {
-            Redirection::Final => Judgement::Final,
+            // Commands get such an answer as well, but no caller waits for a subscription that is restored.
+            Redirection::Final => Judgement::of_one_server(refusal),
             Redirection::Moved(..) => Judgement::Elsewhere,
             Redirection::Ask(_) | Redirection::TryAgain | Redirection::NotReady => Judgement::NotReady,
         }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use super::*;
 use crate::client::Client;
 use crate::config::Config;
 use crate::error::Fate;
-use crate::link::tests::{Door, Peer, pair};
+use crate::link::tests::{Door, HELLO, PROBE, Peer, pair};
 
 /// The encoded form of a command.
 fn wire(line: &str) -> String {
@@ -59,6 +60,70 @@ async fn a_connection_that_ended_one_script_waits_for_the_next() {
         assert!(kill.await.expect("no panic").is_ok());
     }
     assert_eq!(door.tries(), 2, "the shared one, and one more");
+}
+
+/// Takes the setup of a connection with a database and a name, and answers it.
+async fn greet_with(peer: &mut Peer, answers: &[u8]) {
+    peer.expect(&(HELLO.to_owned() + &wire("SELECT 3") + &wire("CLIENT SETNAME ours"))).await;
+    let mut rest = Vec::new();
+    while !rest.ends_with(PROBE.as_bytes()) {
+        peer.0.read_buf(&mut rest).await.expect("the client writes");
+    }
+    peer.say(&[b"%1\r\n$5\r\nproto\r\n:3\r\n", answers].concat()).await;
+}
+
+async fn greet(peer: &mut Peer) {
+    greet_with(peer, &[&b"+OK\r\n".repeat(4)[..], b"+PONG\r\n"].concat()).await;
+}
+
+/// As Valkey 8.1 does while a script runs: it answers only the login.
+async fn greet_busily(peer: &mut Peer) {
+    greet_with(peer, &b"-BUSY a script runs\r\n".repeat(5)).await;
+}
+
+/// A client with a database and a name, and the server.
+async fn named_in_database_3() -> (Client, Door, Peer) {
+    let door = Door::default();
+    let mut shared = door.admit();
+    let config = Config::default().name("ours");
+    let (client, ()) = tokio::join!(door.connect_to("valkey://test:1/3", &config), greet(&mut shared));
+    (client, door, shared)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_and_a_database_do_not_keep_a_script_from_being_ended() {
+    let (client, door, _shared) = named_in_database_3().await;
+    let mut own = door.admit();
+    let kill = start(&client, "SCRIPT KILL");
+    greet_busily(&mut own).await;
+    own.expect(&wire("SCRIPT KILL")).await;
+    own.say(b"+OK\r\n").await;
+    assert!(kill.await.expect("no panic").expect("killed").is_ok());
+    // Nothing else may run in database 0.
+    let mut next = door.admit();
+    let blocked = client.blocking_command(["BLPOP", "l", "0"]);
+    let serve = async {
+        greet(&mut next).await;
+        next.expect(&wire("BLPOP l 0")).await;
+        next.say(b"_\r\n").await;
+    };
+    let (outcome, ()) = tokio::join!(blocked, serve);
+    assert!(outcome.expect("answered").is_nil());
+    assert_eq!(own.0.read(&mut [0; 1]).await.expect("closed"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocking_command_never_runs_in_another_database() {
+    let (client, door, _shared) = named_in_database_3().await;
+    let mut own = door.admit();
+    let blocked = tokio::spawn({
+        let client = client.clone();
+        async move { client.blocking_command(["BLPOP", "l", "0"]).await }
+    });
+    greet_busily(&mut own).await;
+    let error = blocked.await.expect("no panic").expect_err("not in its database");
+    assert_eq!(error.server().map(|error| &*error.code), Some("BUSY"), "{error}");
+    assert_eq!(own.0.read(&mut [0; 1]).await.expect("closed"), 0, "nothing was sent");
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,6 +51,46 @@ async fn a_call_that_blocks_goes_on_while_its_server_answers_others() {
     assert!(call.await.expect("no panic").is_ok());
 }
 
+const GET: &str = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+
+/// The answer to PING comes behind the value, whose end comes later than a silent server is left.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_blocks_goes_on_while_its_server_sends_others_a_large_value() {
+    let (mut call, client, _door, mut shared, mut own) = blocked(&Config::default()).await;
+    let get =
+        tokio::spawn(async move { client.command(Command::new("GET").arg("k").timeout(FOREVER)).await });
+    shared.expect(GET).await;
+    shared.say(b"$30\r\n").await;
+    for _ in 0..30 {
+        assert!(timeout(Duration::from_secs(9), &mut call).await.is_err(), "its server is there");
+        shared.say(b"x").await;
+    }
+    shared.say(b"\r\n").await;
+    get.await.expect("no panic").expect("a value");
+    own.say(b"_\r\n").await;
+    assert!(call.await.expect("no panic").is_ok());
+}
+
+/// What came before it was asked does not count.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_blocks_ends_when_its_server_stops_in_the_middle_of_a_value() {
+    let (mut call, client, _door, mut shared, _own) = blocked(&Config::default()).await;
+    let get =
+        tokio::spawn(async move { client.command(Command::new("GET").arg("k").timeout(FOREVER)).await });
+    shared.expect(GET).await;
+    shared.say(b"$30\r\n").await;
+    for _ in 0..6 {
+        assert!(timeout(Duration::from_secs(9), &mut call).await.is_err(), "its server is there");
+        shared.say(b"x").await;
+    }
+    let error = call.await.expect("no panic").expect_err("a frozen server");
+    assert!(
+        matches!(&error, Error::Lost(lost) if matches!(lost.cause(), LostCause::Silent { .. })),
+        "{error}"
+    );
+    get.abort();
+}
+
 /// True if the server gets another byte within this time.
 async fn hears_more(peer: &mut Peer, within: Duration) -> bool {
     timeout(within, peer.0.read(&mut [0; 1])).await.is_ok()

@@ -2,18 +2,19 @@
 //! for as long as [`Config::offline_timeout`](crate::Config::offline_timeout) allows it.
 
 use std::collections::VecDeque;
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::bulk::{Message, NotDirect, Orders, Request, Task};
 use crate::endpoint::Transport;
 use crate::error::{Error, LostCause, LostConnection};
-use crate::link::{Deadline, RawConnection};
+use crate::link::RawConnection;
+use crate::runtime::until;
 use crate::server::Server;
 use crate::stats::Purpose;
 
@@ -119,8 +120,7 @@ impl Opening {
         let server = self.server.clone();
         let mut connected = pin!(server.connect_another_until(Purpose::Bulk, patience));
         let cause = loop {
-            let due = self.waiting.iter().filter_map(|waiting| waiting.request.deadline);
-            let due = due.min_by_key(|deadline| deadline.at);
+            let due = self.waiting.iter().filter_map(|waiting| Some(waiting.request.deadline?.at)).min();
             tokio::select! {
                 connected = &mut connected => return connected,
                 message = self.orders.messages.recv() => match message {
@@ -128,7 +128,7 @@ impl Opening {
                     Some(Message::Close(_)) | None => break LostCause::Closed,
                     Some(Message::GiveUp) => break LostCause::Moved,
                 },
-                () = passed(due) => self.end_late(),
+                () = until(due) => self.end_late(),
                 () = some_gone(&mut self.waiting) => {}
             }
             if self.waiting.is_empty() {
@@ -146,14 +146,6 @@ impl Opening {
                 None => self.waiting.push_back(waiting),
             }
         }
-    }
-}
-
-/// Completes when the time is up.
-async fn passed(deadline: Option<Deadline>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline.at).await,
-        None => pending().await,
     }
 }
 

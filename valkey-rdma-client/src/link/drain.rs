@@ -95,7 +95,7 @@ impl Drain {
                 }
                 Some(Header::Other(Value::Push(_))) => {}
                 Some(Header::Other(_)) => self.replies = self.replies.saturating_sub(1),
-                None => arrived(self.socket.read_buf(self.decoder.room())).await.map(drop)?,
+                None => in_time(self.socket.read_buf(self.decoder.room())).await.map(drop)?,
             }
         }
         Ok(())
@@ -107,19 +107,23 @@ impl Drain {
         let mut scratch = vec![0; left.min(SCRATCH)];
         while left > 0 {
             let room = left.min(SCRATCH);
-            left -= arrived(self.socket.read(&mut scratch[..room])).await?;
+            left -= in_time(self.socket.read(&mut scratch[..room])).await?;
         }
         Ok(())
     }
 }
 
 /// Waits for bytes, but not for a silent server.
-async fn arrived(read: impl Future<Output = io::Result<usize>>) -> Result<usize, LostCause> {
-    match timeout(SILENCE, read).await {
-        Ok(Ok(0)) => Err(LostCause::PeerClosed),
-        Ok(Ok(count)) => Ok(count),
-        Ok(Err(error)) => Err(LostCause::Io(error)),
-        Err(_) => Err(LostCause::Io(io::ErrorKind::TimedOut.into())),
+async fn in_time(read: impl Future<Output = io::Result<usize>>) -> Result<usize, LostCause> {
+    arrived(timeout(SILENCE, read).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())))
+}
+
+/// What a read returns, of which 0 is the end of the stream.
+pub(super) fn arrived(read: io::Result<usize>) -> Result<usize, LostCause> {
+    match read {
+        Ok(0) => Err(LostCause::PeerClosed),
+        Ok(read) => Ok(read),
+        Err(error) => Err(LostCause::Io(error)),
     }
 }
 

@@ -45,12 +45,8 @@ impl Connector {
                 Err(error) if step == Step::ReadReplicas && error.kind() == ServerErrorKind::NoPerm => {
                     Arc::make_mut(&mut raw.info).may_read_replica = false;
                 }
-                // A script runs. A connection that ends it reads nothing; no other caller may get it.
-                Err(error)
-                    if step == Step::ReadReplicas
-                        && error.kind() == ServerErrorKind::Busy
-                        && matches!(login.purpose, Purpose::Call | Purpose::Dedicated) =>
-                {
+                // A script runs. What ends it must get a connection; no other caller may get that one.
+                Err(error) if error.kind() == ServerErrorKind::Busy && step.may_be_missing(login.purpose) => {
                     debug!(%error, "ignored");
                     raw.is_provisional = true;
                 }
@@ -144,6 +140,18 @@ enum Step {
 impl Step {
     fn is_best_effort(self) -> bool {
         matches!(self, Self::BestEffort | Self::Probe | Self::PlainProbe)
+    }
+
+    /// True if a connection of this purpose is of use without it while a script runs. Valkey 8.1 answers BUSY to all settings.
+    fn may_be_missing(self, purpose: Purpose) -> bool {
+        match self {
+            Self::IfAllowed | Self::ReadReplicas => {
+                matches!(purpose, Purpose::Call | Purpose::Overtaking | Purpose::Dedicated)
+            }
+            // The commands of other callers must not run in another database.
+            Self::Required => purpose == Purpose::Overtaking,
+            Self::Hello | Self::BestEffort | Self::Probe | Self::PlainProbe => false,
+        }
     }
 
     fn returns(self) -> Returns {

@@ -4,12 +4,11 @@
 //! on the connection that such a call blocks. So it is asked on the client's shared connection, once for all calls that want to know it.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared, WeakShared};
+use futures_util::future::{BoxFuture, WeakShared};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use valkey_rdma_transport::sync::{Mutex, lock};
 
@@ -24,8 +23,17 @@ pub(crate) enum Answer {
     Present,
     /// Connections lead to another server now.
     Moved,
-    /// It cannot be asked, or has not answered in time.
+    /// It cannot be asked, or has sent nothing in time.
     Silent,
+}
+
+/// Asks a server on a connection that many calls share.
+pub(crate) trait Asks: Send + Sync {
+    /// Asks whether the server is there, which may take any time.
+    fn ask(&self) -> BoxFuture<'static, Answer>;
+
+    /// Counts what the server has sent.
+    fn reads(&self) -> u64;
 }
 
 /// What is known of one server: ten thousand calls that watch it ask as often as one does.
@@ -36,40 +44,45 @@ pub(crate) struct Liveness {
 
 #[derive(Default)]
 struct State {
-    /// When the question in flight was asked, and its answer. Kept alive by the calls that wait for it, and not ended with the call that
-    /// began it.
-    in_flight: Option<(Instant, WeakShared<BoxFuture<'static, Answer>>)>,
+    /// When the question in flight was asked, what the server had sent then, and the answer. Kept alive by the calls that wait for it, and not
+    /// ended with the call that began it.
+    in_flight: Option<(Instant, u64, WeakShared<BoxFuture<'static, Answer>>)>,
     /// When the last one was asked that found the server present.
     present: Option<Instant>,
 }
 
 impl Liveness {
     /// Whether the server answers within `limit`, and when it was asked. The answer to a question of the last `fresh` counts; else this waits
-    /// for the one in flight, or begins one with `ask`, which may take any time.
+    /// for the one in flight, or begins one. A server that sends anything meanwhile is present: its answer may come behind a large value.
     ///
     /// Dropping the future does not end a question that other calls wait for.
-    async fn answer<F>(&self, fresh: Duration, limit: Duration, ask: impl FnOnce() -> F) -> (Instant, Answer)
-    where
-        F: Future<Output = Answer> + Send + 'static,
-    {
-        let (asked, question) = {
+    async fn answer(&self, fresh: Duration, limit: Duration, server: &dyn Asks) -> (Instant, Answer) {
+        let (asked, reads, question) = {
             let mut state = lock(&self.state);
             if let Some(asked) = state.present.filter(|asked| asked.elapsed() < fresh) {
                 return (asked, Answer::Present);
             }
             let in_flight = state.in_flight.as_ref();
-            let in_flight = in_flight.and_then(|(asked, question)| Some((*asked, question.upgrade()?)));
+            let in_flight =
+                in_flight.and_then(|(asked, reads, question)| Some((*asked, *reads, question.upgrade()?)));
             // One that has ended is of no use to calls that ask from now on.
-            in_flight.filter(|(_, question)| question.peek().is_none()).unwrap_or_else(|| {
-                let (now, question): (_, Shared<BoxFuture<'static, Answer>>) =
-                    (Instant::now(), ask().boxed().shared());
-                state.in_flight = question.downgrade().map(|question| (now, question));
-                (now, question)
+            in_flight.filter(|(.., question)| question.peek().is_none()).unwrap_or_else(|| {
+                let (now, reads, question) = (Instant::now(), server.reads(), server.ask().shared());
+                state.in_flight = question.downgrade().map(|question| (now, reads, question));
+                (now, reads, question)
             })
         };
-        let answer = timeout_at(asked + limit, question).await.unwrap_or(Answer::Silent);
+        let answer = timeout_at(asked + limit, question).await;
+        let mut state = lock(&self.state);
+        let answer = answer.unwrap_or_else(|_| {
+            if server.reads() == reads {
+                return Answer::Silent;
+            }
+            // Later calls compare with what has come until now.
+            state.in_flight.take_if(|(of, ..)| *of == asked);
+            Answer::Present
+        });
         if answer == Answer::Present {
-            let mut state = lock(&self.state);
             state.present = state.present.max(Some(asked));
         }
         (asked, answer)
@@ -80,8 +93,7 @@ impl Liveness {
 #[derive(Clone)]
 pub(crate) struct Watch {
     liveness: Arc<Liveness>,
-    /// Asks the server on another connection.
-    ask: Arc<dyn Fn() -> BoxFuture<'static, Answer> + Send + Sync>,
+    server: Arc<dyn Asks>,
     runtime: Runtime,
     /// How long a call waits before the server is asked, and after each of its answers.
     pause: Duration,
@@ -103,20 +115,20 @@ impl Watch {
     /// Of a call that blocks. The server is asked after each half of the limit.
     pub(crate) fn of_blocking_call(
         liveness: Arc<Liveness>,
-        ask: impl Fn() -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+        server: impl Asks + 'static,
         runtime: Runtime,
         limit: Duration,
         whereabouts: Option<Whereabouts>,
     ) -> Self {
         let leaves = Leaves::Silent(whereabouts.map(Arc::new));
-        Self { liveness, ask: Arc::new(ask), runtime, pause: limit / 2, limit, leaves }
+        Self { liveness, server: Arc::new(server), runtime, pause: limit / 2, limit, leaves }
     }
 
     /// Of calls on a node of a cluster. A node that has given its slots to another and is frozen keeps its connections open, and what it owes
     /// may be a large value that takes its time: so it is asked whether it lives.
     pub(crate) fn of_calls_on_node(
         liveness: Arc<Liveness>,
-        ask: impl Fn() -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+        server: impl Asks + 'static,
         runtime: Runtime,
         limit: Duration,
         replaced: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
@@ -124,7 +136,7 @@ impl Watch {
         // To ask without a pause would keep a processor busy.
         let limit = limit.max(SHORTEST);
         let leaves = Leaves::Replaced(Arc::new(replaced));
-        Self { liveness, ask: Arc::new(ask), runtime, pause: limit, limit, leaves }
+        Self { liveness, server: Arc::new(server), runtime, pause: limit, limit, leaves }
     }
 
     /// Completes when a call leaves the server. Boxed, because it is part of every call's future, and rarely of use.
@@ -149,7 +161,7 @@ impl Watch {
             {
                 return LostCause::Moved;
             }
-            let (asked, answer) = self.liveness.answer(self.pause, limit, || (self.ask)()).await;
+            let (asked, answer) = self.liveness.answer(self.pause, limit, &*self.server).await;
             match (answer, &self.leaves) {
                 (Answer::Present, _) => {}
                 (Answer::Moved, Leaves::Silent(_)) => return LostCause::Moved,

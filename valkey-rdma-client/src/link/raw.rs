@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use valkey_rdma_resp::{Decoder, RespError, ServerError, Value};
 use valkey_rdma_transport::{AnyStream, Monitor};
 
-use super::drain::{Drain, Outstanding};
+use super::drain::{Drain, Outstanding, arrived};
 use super::registry::Registration;
 use super::tcp;
 use super::write_buffer::WriteBuffer;
@@ -356,15 +356,6 @@ fn arrived_now(read: io::Result<usize>) -> Poll<Result<(), LostCause>> {
     match read {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
         read => Poll::Ready(arrived(read).map(drop)),
-    }
-}
-
-/// What a read returns, of which 0 is the end of the stream.
-fn arrived(read: io::Result<usize>) -> Result<usize, LostCause> {
-    match read {
-        Ok(0) => Err(LostCause::PeerClosed),
-        Ok(read) => Ok(read),
-        Err(error) => Err(LostCause::Io(error)),
     }
 }
 

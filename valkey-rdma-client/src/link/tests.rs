@@ -49,13 +49,17 @@ impl Door {
     }
 
     pub(crate) async fn connect(&self, config: &Config) -> Client {
+        self.connect_to("valkey://test:1", config).await
+    }
+
+    pub(crate) async fn connect_to(&self, url: &str, config: &Config) -> Client {
         let door = self.clone();
         let dialer = move || {
             door.tried.fetch_add(1, Ordering::Relaxed);
             let stream = door.open.lock().expect("no panic").pop();
             async move { stream.ok_or_else(|| io::ErrorKind::ConnectionRefused.into()) }
         };
-        Client::connect_with_dialer("valkey://test:1", config, dialer).await.expect("connected")
+        Client::connect_with_dialer(url, config, dialer).await.expect("connected")
     }
 }
 

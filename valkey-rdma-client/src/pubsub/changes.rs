@@ -168,7 +168,12 @@ impl Changes {
         let kinds = [Subscription::Channel, Subscription::Pattern, Subscription::Shard];
         let is_it = |kind: &Subscription| verb(*kind, false).as_bytes().eq_ignore_ascii_case(verb_said);
         let kind = kinds.into_iter().find(is_it)?;
-        self.wanted.contains(&(kind, name.clone())).then_some(kind)
+        self.wants(kind, name).then_some(kind)
+    }
+
+    /// True if this subscription is wanted, confirmed or not.
+    pub(super) fn wants(&self, kind: Subscription, name: &Bytes) -> bool {
+        self.wanted.contains(&(kind, name.clone()))
     }
 
     pub(super) fn forget(&mut self, kind: Subscription, name: Bytes) {

@@ -41,8 +41,8 @@ pub(crate) trait Source: Send {
     fn moved(&self, raw: &RawConnection) -> BoxFuture<'static, ()>;
 
     /// What an error reply to a subscription means.
-    fn judge(&self, _refusal: &ServerError) -> Judgement {
-        Judgement::Final
+    fn judge(&self, refusal: &ServerError) -> Judgement {
+        Judgement::of_one_server(refusal)
     }
 
     /// True if a server has named another one, which has not confirmed yet: it may know more than [`moved`](Self::moved) does.
@@ -66,6 +66,13 @@ pub(crate) enum Judgement {
     Elsewhere,
     /// The server takes none now.
     NotReady,
+}
+
+impl Judgement {
+    /// Of a refusal that names no other server.
+    pub(crate) fn of_one_server(refusal: &ServerError) -> Self {
+        if refusal.is_transient() { Self::NotReady } else { Self::Final }
+    }
 }
 
 /// Why a connection was left.
@@ -192,19 +199,26 @@ impl Task {
                 Left::Moved | Left::Redirected(_) => Arc::new(LostCause::Moved),
             };
             match &left {
-                Left::Redirected(reply) => debug!(slot = self.slot, %reply, "subscriptions sent elsewhere"),
+                Left::Redirected(reply) if S::IS_SLOT => {
+                    debug!(slot = self.slot, %reply, "subscriptions sent elsewhere");
+                }
+                Left::Redirected(reply) => {
+                    warn!(peer = %self.shared.peer, %reply, "the server does not take subscriptions now");
+                }
                 _ => {
                     warn!(peer = %self.shared.peer, slot = self.slot, cause = %Chain(&*cause), "subscriptions lost");
                 }
             }
             let Some(redialer) = &mut redialer else { return Some(cause) };
-            match left {
+            match &left {
                 Left::Lost(_) => redialer.lost(),
                 Left::Moved => redialer.moved(),
                 // The connection was of no use: the attempt goes on with another server.
-                Left::Redirected(_) => redialer.redirected(),
+                Left::Redirected(_) if S::IS_SLOT => redialer.redirected(),
+                // There is only this one.
+                Left::Redirected(_) => redialer.lost(),
             }
-            self.disconnected(connection.raw, &cause, S::IS_SLOT);
+            self.disconnected(connection.raw, &left, S::IS_SLOT);
             source.left(left);
         }
     }
@@ -332,7 +346,8 @@ impl Task {
                 }
                 return Err(Stop::Left(Left::Redirected(error)));
             }
-            Judgement::Elsewhere | Judgement::NotReady if oldest.restores() => {
+            // No caller could repeat it.
+            Judgement::Elsewhere | Judgement::NotReady if !oldest.is_awaited() => {
                 return Err(Stop::Left(Left::Redirected(error)));
             }
             _ => {}
@@ -342,12 +357,17 @@ impl Task {
             self.changes.refuse(refused, error.into());
             return Ok(());
         }
-        if let [name] = &refused.names[..] {
-            // It stays wanted: the server may accept it next time.
-            self.outbox.report(Event::Refused { to: refused.kind, name: name.clone(), error });
-        } else {
-            // One by one, so that only the offending ones are refused.
-            for name in refused.names {
+        let is_alone = refused.names.len() == 1;
+        for name in refused.names {
+            // The program has unsubscribed since the command was sent.
+            if !self.changes.wants(refused.kind, &name) {
+                continue;
+            }
+            if is_alone {
+                // It stays wanted: the server may accept it next time.
+                self.outbox.report(Event::Refused { to: refused.kind, name, error: error.clone() });
+            } else {
+                // One by one, so that only the offending ones are refused.
                 self.changes.restore_some(refused.kind, vec![name], &mut connection.raw);
             }
         }

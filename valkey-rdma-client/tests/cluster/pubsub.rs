@@ -146,6 +146,24 @@ mod mocks_only {
     }
 
     #[tokio::test]
+    async fn subscriptions_of_a_slot_come_back_when_its_node_is_no_longer_busy() {
+        let mocks = mocks().await;
+        let cluster = client_of(&mocks, &unhurried()).await;
+        let channel = mocks.key_of(0, 0);
+        let other = format!("{{{channel}}}other");
+        let mut subscriber = cluster.subscriber().await.expect("open");
+        subscriber.subscribe(Subscription::Shard, [&channel, &other]).await.expect("subscribed");
+        let refusal = || Reply::error("BUSY a script runs");
+        mocks.answer_next(0, "ssubscribe", [refusal(), refusal(), refusal()]);
+        mocks.disconnect(0).await;
+        assert_eq!(subscriber.next().await.expect("open"), Event::Reconnected, "and nothing was refused");
+        for name in [&channel, &other] {
+            publish(&cluster, "SPUBLISH", name, "heard").await;
+            assert_eq!(payload(&mut subscriber).await, "heard");
+        }
+    }
+
+    #[tokio::test]
     async fn the_connection_of_a_slot_without_subscriptions_is_closed() {
         let mocks = mocks().await;
         let cluster = client_of(&mocks, &unhurried()).await;

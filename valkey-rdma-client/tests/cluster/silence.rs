@@ -129,6 +129,28 @@ async fn a_slow_node_keeps_its_commands() {
     );
 }
 
+/// The questions of a reading of the map have no shorter limit than a new connection has.
+#[tokio::test]
+async fn a_slow_node_keeps_its_connection_while_the_map_is_read() {
+    let mocks = MockCluster::start(2).await.expect("free ports");
+    let interval = Duration::from_millis(1);
+    let config = unhurried().refresh_interval(interval).min_refresh_interval(interval);
+    let cluster = client_of(&mocks, &config.command_timeout(Duration::from_millis(20))).await;
+    let key = mocks.key_of(0, 0);
+    let answers = async || while cluster.command(["GET", &key]).await.is_err() {};
+    answers().await;
+    let connects = mocks.calls(0, "hello");
+    mocks.freeze(0);
+    let refreshes = || cluster.cluster().expect("a cluster").status().counters.refreshes;
+    let enough = refreshes() + 4;
+    while refreshes() < enough {
+        tokio::task::yield_now().await;
+    }
+    mocks.thaw(0);
+    answers().await;
+    assert_eq!(mocks.calls(0, "hello"), connects);
+}
+
 /// A replica that answers late is not given up: it has no slots that it could lose.
 #[tokio::test]
 async fn a_slow_replica_keeps_its_reads() {

@@ -7,11 +7,12 @@ use tokio::time::{Instant, sleep};
 use tracing::debug;
 use valkey_rdma_resp::{ServerError, ServerErrorKind};
 
-use super::{ClusterCall, Target, until};
+use super::{ClusterCall, Target};
 use crate::cluster::core::Place;
 use crate::cluster::slots_reply::SLOTS;
 use crate::command::table::Access;
 use crate::error::{ClusterError, Error, LostConnection};
+use crate::runtime::until;
 use crate::spans;
 use valkey_rdma_transport::sync::lock;
 

@@ -1,25 +1,32 @@
 //! A task without a connection: it makes the next one, and changes of subscriptions wait for it with a time limit.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::{Source, Stop, Task};
-use crate::error::{ClusterError, Error, LostCause, LostConnection};
+use super::{Left, Source, Stop, Task};
+use crate::error::{ClusterError, Error, LostConnection};
 use crate::link::{Deadline, RawConnection, Redialer, Registration};
 use crate::pubsub::changes::Pending;
 use crate::pubsub::shared::SubscriptionRequest;
+use crate::runtime::until;
 
 impl Task {
     /// Notes that the connection is lost. Changes that were sent on it wait for the next one.
-    pub(super) fn disconnected(&mut self, mut raw: RawConnection, cause: &Arc<LostCause>, is_slot: bool) {
-        // That another server has a slot does not explain why the next connection is not made.
-        let is_reason = !matches!(**cause, LostCause::Moved);
-        let why = LostConnection::without_command(self.shared.peer.clone(), cause.clone());
-        self.status.disconnected(is_reason.then(|| why.into()));
+    pub(super) fn disconnected(&mut self, mut raw: RawConnection, left: &Left, is_slot: bool) {
+        let why = match left {
+            Left::Lost(cause) => {
+                let lost = LostConnection::without_command(self.shared.peer.clone(), cause.clone());
+                Some(lost.into())
+            }
+            // The only server there is.
+            Left::Redirected(reply) if !is_slot => Some(reply.clone().into()),
+            // That another server has a slot does not explain why the next connection is not made.
+            Left::Redirected(_) | Left::Moved => None,
+        };
+        self.status.disconnected(why);
         self.outage = Some(Outage::new());
         // The next connection of a slot may be to another node.
         self.lost = raw.abandon().filter(|_| !is_slot);
@@ -101,7 +108,7 @@ impl Task {
                     Some(order) => self.wait(order),
                     None => return Err(Stop::Gone),
                 },
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.fail_late(),
+                () = until(due) => self.fail_late(),
             }
         }
     }

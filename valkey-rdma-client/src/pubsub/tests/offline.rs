@@ -129,6 +129,18 @@ async fn a_change_whose_caller_has_gone_away_is_kept() {
     events.expect(&subscribe(&["a"])).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_change_whose_caller_has_gone_away_is_kept_while_the_server_is_busy() {
+    let (_client, subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    let change = subscriber.subscribe(Subscription::Channel, ["a"]);
+    assert!(timeout(Duration::from_secs(1), change).await.is_err());
+    events.expect(&subscribe(&["a"])).await;
+    events.say(b"-BUSY a script runs\r\n").await;
+    let mut events = door.admit();
+    events.greet().await;
+    events.expect(&subscribe(&["a"])).await;
+}
+
 /// A client with this time limit of commands, and a subscriber with these subscriptions.
 async fn holding(limit: Duration, names: &[&str]) -> (Client, Subscriber, Door, Peer, Peer) {
     let (client, door, peer) = pair(&Config::default().command_timeout(limit)).await;
