@@ -63,7 +63,8 @@ fn credentials(supplied: &Any<'_>) -> PyResult<Credentials> {
 pub(crate) struct Provider(Arc<Asking>);
 
 impl Provider {
-    /// Ends the thread, which may be the last to hold the provider, and with it an object that has the client. No connection is made any more.
+    /// Ends the thread, which may be the last to hold the provider, and with it an object that has the client. Call it when no more
+    /// connections are made.
     pub(crate) fn end(&self) {
         let _ = self.0.wakes.shutdown(Shutdown::Both);
     }

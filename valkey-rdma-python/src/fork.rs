@@ -1,11 +1,10 @@
 //! What happens to the locks of this module when the process forks.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::sync::{MutexGuard, RwLockWriteGuard};
 
 use pyo3::prelude::*;
-use valkey_rdma_transport::known_at_fork;
+use valkey_rdma_transport::KnownAtFork;
 
 use crate::memory;
 use crate::runtime::{self, OfProcess};
@@ -23,7 +22,7 @@ struct Held {
     _gate: RwLockWriteGuard<'static, bool>,
     _runtime: MutexGuard<'static, Option<OfProcess>>,
     /// Background threads take it without the gate, for each large write.
-    _sent_memory: Box<dyn Any>,
+    sent_memory: KnownAtFork,
 }
 
 /// Python calls it before it forks.
@@ -31,7 +30,7 @@ struct Held {
 pub(crate) fn before_fork() {
     let gate = runtime::gate();
     let runtime = runtime::current();
-    HELD.set(Some(Held { _gate: gate, _runtime: runtime, _sent_memory: known_at_fork() }));
+    HELD.set(Some(Held { _gate: gate, _runtime: runtime, sent_memory: KnownAtFork::hold() }));
 }
 
 /// Python calls it in the parent after it has forked.
@@ -43,7 +42,9 @@ pub(crate) fn after_fork_in_parent() {
 /// Python calls it in the child. The operations that used memory go on in the parent only.
 #[pyfunction]
 pub(crate) fn after_fork_in_child() {
-    HELD.take();
+    if let Some(held) = HELD.take() {
+        held.sent_memory.forget();
+    }
     memory::forget_claims();
 }
 

@@ -73,9 +73,9 @@ impl Options {
             config = config.name(name);
         }
         let mut provider = None;
-        if let Some(supplies) = self.credentials {
-            let (with_it, calls) = credentials::provider(config, supplies.bind(py))?;
-            (config, provider) = (with_it, Some(calls));
+        if let Some(object) = self.credentials {
+            let (with_provider, thread) = credentials::provider(config, object.bind(py))?;
+            (config, provider) = (with_provider, Some(thread));
         }
         let client = target.connect(config.close_timeout(PATIENCE));
         Ok(Engine::connect(client, LaneSettings { count, retries }, timeout, provider))

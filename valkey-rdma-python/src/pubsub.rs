@@ -72,9 +72,9 @@ impl Shared {
             let subscriptions = subscriptions.as_mut().ok_or(Failure::Closed)?;
             tokio::select! {
                 biased;
+                () = self.comes_back.notified() => {}
                 event = subscriptions.next() => return Ok(event?),
                 () = self.until_wanted(true) => {}
-                () = self.comes_back.notified() => {}
             }
         }
     }

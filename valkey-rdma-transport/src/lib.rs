@@ -136,9 +136,9 @@ pub use password_file::password_in_file;
 pub use polling::Polling;
 #[doc(hidden)]
 pub use process::runtime_without_signals;
-pub use send_memory::SendRegion;
 #[doc(hidden)]
-pub use send_memory::known_at_fork;
+pub use send_memory::KnownAtFork;
+pub use send_memory::SendRegion;
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
 pub use stream::{Direct, Monitor, Stream};
 #[cfg(unix)]

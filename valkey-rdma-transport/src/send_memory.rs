@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::{BufMut, Bytes};
 
-use crate::sync::{Mutex, RwLock, lock, read, write};
+use crate::sync::{Mutex, RwLock, RwLockWriteGuard, lock, read, write};
 
 /// Memory that a device reads values from: that of a [`BufferPool`](crate::BufferPool), or a part of a
 /// [`SendRegion`]. Less than 4 GiB. Clones are the same memory.
@@ -182,8 +182,18 @@ impl fmt::Debug for SendMemory {
 
 /// Keeps all threads away from what this process knows of such memory, as long as it is held: from before a fork until after it, so that
 /// the child does not inherit a lock that is held by a thread that it does not have. For our other crates.
-pub fn known_at_fork() -> Box<dyn Any> {
-    Box::new(write(&KNOWN))
+pub struct KnownAtFork(RwLockWriteGuard<'static, BTreeMap<usize, Weak<Lendable>>>);
+
+impl KnownAtFork {
+    /// Waits for threads that use it.
+    pub fn hold() -> Self {
+        Self(write(&KNOWN))
+    }
+
+    /// In the child: forgets the parent's memory, whose own locks may be held.
+    pub fn forget(mut self) {
+        self.0.clear();
+    }
 }
 
 /// All such memory of this process, by the address of its first byte.
@@ -257,7 +267,7 @@ mod tests {
 
     #[test]
     fn no_other_thread_has_the_lock_that_a_fork_holds() {
-        let held = known_at_fork();
+        let held = KnownAtFork::hold();
         assert!(KNOWN.try_read().is_err() && KNOWN.try_write().is_err());
         drop(held);
         drop(read(&KNOWN));

@@ -11,7 +11,7 @@ use valkey_rdma_transport::Config as TransportConfig;
 #[non_exhaustive]
 pub struct Limits {
     /// Local clients at once. Default 10 000; fewer if this process may open too few files. For one more, a client that has closed its side
-    /// and waits for replies is closed. If there is none, the new one gets `-ERR max number of clients reached` and is closed.
+    /// and waits for replies is closed (not with `share = "never"`). If there is none, the new one gets `-ERR max number of clients reached` and is closed.
     pub clients: usize,
     /// Connections to the server at once, shared and private ones together, per server. Default 256; fewer if this process may open
     /// too few files. Clients that need one more get the error `NOUPSTREAM`.

@@ -143,6 +143,11 @@ impl Registered {
         lock(&self.clients.left).insert(self.id, self.client.clone());
     }
 
+    /// Nothing is owed to the client any more: it does not give its place to another one.
+    pub(super) fn keep_place(&self) {
+        lock(&self.clients.left).remove(&self.id);
+    }
+
     /// Lists a new client. Its unread replies are counted in `unread` too.
     pub(crate) fn new(
         clients: Arc<Clients>,

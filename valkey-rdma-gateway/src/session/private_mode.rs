@@ -229,9 +229,9 @@ impl Session {
                 // Nothing would wake this task for the commands that found no room.
                 continue;
             }
-            // A client that waits for its turn is read too, to notice its end: another could get what it blocks for.
-            let more = more
-                || (private.tracker.is_blocked() && self.reader.len() < self.core.limits().command_bytes);
+            // A client that waits is read too, to notice its end: another could get what it blocks for, or its place.
+            let waits = owed || private.tracker.is_blocked();
+            let more = more || (waits && self.reader.len() < self.core.limits().command_bytes);
             let read = match more && !self.eof && private.unsent() < MUCH {
                 true => self.poll_read(cx),
                 false => Poll::Pending,

@@ -77,6 +77,7 @@ impl Session {
 
     /// Writes the last replies, as far as the client takes them in time, unless another client has its place.
     pub(super) async fn flush(&mut self) {
+        self.client.keep_place();
         if self.client.inbox.has_given_way() {
             return;
         }

@@ -77,6 +77,11 @@ async fn clients_with_state_that_have_left_a_frozen_server_give_their_places_to_
 }
 
 #[tokio::test]
+async fn the_end_of_a_client_with_state_is_seen_while_its_next_command_waits_for_a_reply() {
+    make_room(&["WATCH k", "CLIENT GETNAME"]).await;
+}
+
+#[tokio::test]
 async fn the_end_of_a_client_is_seen_while_the_gateway_asks_the_server_for_it() {
     make_room(&["HELLO"]).await;
 }

@@ -89,7 +89,7 @@ impl Read for Now<'_> {
         match &mut self.0.stream {
             AnyStream::Tcp(stream) => (&*SockRef::from(&*stream)).read(buf),
             #[cfg(unix)]
-            AnyStream::Unix(stream) => (&*SockRef::from(&*stream)).read(buf),
+            AnyStream::Unix(stream) => (&*stream.socket()?).read(buf),
             other => {
                 let mut room = ReadBuf::new(buf);
                 match Pin::new(other).poll_read(&mut Context::from_waker(Waker::noop()), &mut room) {

@@ -2,7 +2,6 @@
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
@@ -26,9 +25,9 @@ impl AnyStream {
     #[doc(hidden)]
     pub fn peek(&self) -> Option<io::Result<usize>> {
         match self {
-            Self::Tcp(stream) => Some(peek(stream)),
+            Self::Tcp(stream) => Some(peek(&stream.into())),
             #[cfg(unix)]
-            Self::Unix(stream) => Some(peek(stream)),
+            Self::Unix(stream) => Some(stream.socket().and_then(|socket| peek(&socket))),
             _ => None,
         }
     }
@@ -37,9 +36,9 @@ impl AnyStream {
     #[doc(hidden)]
     pub fn poll_read_now(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
         let read = match self {
-            Self::Tcp(stream) => read_now(stream, buffer),
+            Self::Tcp(stream) => read_now(&SockRef::from(&*stream), buffer),
             #[cfg(unix)]
-            Self::Unix(stream) => read_now(stream, buffer),
+            Self::Unix(stream) => stream.socket().and_then(|socket| read_now(&socket, buffer)),
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.read_now(buffer),
             other => return pin!(other.read_buf(buffer)).poll(cx),
@@ -72,13 +71,13 @@ impl AnyStream {
     }
 }
 
-fn peek(stream: &impl AsFd) -> io::Result<usize> {
-    SockRef::from(stream).peek(&mut [MaybeUninit::uninit()])
+fn peek(socket: &SockRef<'_>) -> io::Result<usize> {
+    socket.peek(&mut [MaybeUninit::uninit()])
 }
 
-fn read_now(stream: &impl AsFd, buffer: &mut BytesMut) -> io::Result<usize> {
+fn read_now(socket: &SockRef<'_>, buffer: &mut BytesMut) -> io::Result<usize> {
     let mut read = [0; 16 * 1024];
-    let len = (&*SockRef::from(stream)).read(&mut read)?;
+    let len = (&**socket).read(&mut read)?;
     buffer.extend_from_slice(&read[..len]);
     Ok(len)
 }

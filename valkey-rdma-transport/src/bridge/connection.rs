@@ -2,6 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -12,13 +14,13 @@ pub(super) struct Connection<S> {
     stream: S,
     /// Why it cannot be written.
     failed: Option<io::Error>,
-    /// Nothing more will be read.
-    at_end: bool,
+    /// The program has all that was read, and knows of the end.
+    has_all: Arc<AtomicBool>,
 }
 
 impl<S> Connection<S> {
-    pub(super) fn new(stream: S) -> Self {
-        Self { stream, failed: None, at_end: false }
+    pub(super) fn new(stream: S, has_all: Arc<AtomicBool>) -> Self {
+        Self { stream, failed: None, has_all }
     }
 
     /// The stream, or why it could not be written.
@@ -29,11 +31,7 @@ impl<S> Connection<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buf.filled().len();
-        let read = ready!(Pin::new(&mut this.stream).poll_read(cx, buf));
-        this.at_end |= read.is_err() || (buf.filled().len() == before && buf.remaining() > 0);
-        Poll::Ready(read)
+        Pin::new(&mut self.get_mut().stream).poll_read(cx, buf)
     }
 }
 
@@ -46,7 +44,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
                 Err(error) => this.failed = Some(error),
             }
         }
-        Poll::Ready(match this.failed.take_if(|_| this.at_end) {
+        Poll::Ready(match this.failed.take_if(|_| this.has_all.load(Ordering::Relaxed)) {
             Some(error) => Err(error),
             None => Ok(buf.len()),
         })
