@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tracing::{debug, info, warn};
-use valkey_rdma_resp::{ServerError, Value};
+use valkey_rdma_resp::{ServerError, ServerErrorKind, Value};
 
 use super::changes::{Changes, Confirmed};
 use super::outbox::Outbox;
@@ -69,9 +69,10 @@ pub(crate) enum Judgement {
 }
 
 impl Judgement {
-    /// Of a refusal that names no other server.
+    /// Of a refusal that names no other server. CLUSTERDOWN and TRYAGAIN concern one slot: the server takes other subscriptions.
     pub(crate) fn of_one_server(refusal: &ServerError) -> Self {
-        if refusal.is_transient() { Self::NotReady } else { Self::Final }
+        use ServerErrorKind::{Busy, Loading, MasterDown};
+        if matches!(refusal.kind(), Busy | Loading | MasterDown) { Self::NotReady } else { Self::Final }
     }
 }
 

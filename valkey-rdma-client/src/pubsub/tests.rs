@@ -122,7 +122,7 @@ async fn a_refused_restoration_is_told_and_concerns_nobody_else() {
 /// As while a script runs: the server takes the same subscriptions a little later.
 #[tokio::test(start_paused = true)]
 async fn subscriptions_come_back_when_the_server_is_no_longer_busy() {
-    for refusal in ["BUSY a script runs", "LOADING x", "MASTERDOWN x", "CLUSTERDOWN x", "TRYAGAIN x"] {
+    for refusal in ["BUSY a script runs", "LOADING x", "MASTERDOWN x"] {
         let (_client, mut subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
         hold(&subscriber, &mut events, &["a", "b"]).await;
         drop(events);
@@ -138,6 +138,32 @@ async fn subscriptions_come_back_when_the_server_is_no_longer_busy() {
         events.expect(&subscribe(&["a", "b"])).await;
         events.say(&[confirmed("a"), confirmed("b")].concat()).await;
         assert_eq!(next(&mut subscriber).await, Event::Reconnected, "and nothing was refused");
+    }
+}
+
+/// The server has no node for the slot of the shard channel. That says nothing of other subscriptions.
+#[tokio::test(start_paused = true)]
+async fn a_slot_without_a_node_keeps_no_other_subscription_from_coming_back() {
+    for refusal in ["CLUSTERDOWN Hash slot not served", "TRYAGAIN x"] {
+        let (_client, mut subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+        hold(&subscriber, &mut events, &["a"]).await;
+        let ssubscribe = String::from_utf8(shard("ssubscribe", "s", false)).expect("text");
+        let confirm = async {
+            events.expect(&ssubscribe).await;
+            events.say(&shard("ssubscribe", "s", true)).await;
+        };
+        let (outcome, ()) = tokio::join!(subscriber.subscribe(Subscription::Shard, ["s"]), confirm);
+        outcome.expect("confirmed");
+        drop(events);
+        let mut events = door.admit();
+        events.greet().await;
+        events.expect(&(subscribe(&["a"]) + &ssubscribe)).await;
+        events.say(&[confirmed("a"), format!("-{refusal}\r\n").into_bytes()].concat()).await;
+        let refused = next(&mut subscriber).await;
+        assert!(matches!(&refused, Event::Refused { name, .. } if name == "s"), "{refused:?}");
+        assert_eq!(next(&mut subscriber).await, Event::Reconnected);
+        events.say(&published("a")).await;
+        assert!(is_message(&next(&mut subscriber).await, "a"), "on the same connection");
     }
 }
 
