@@ -34,7 +34,7 @@ pub(super) struct Pending {
     pub(super) subscribe: bool,
     pub(super) names: Vec<Bytes>,
     /// The names that it added to the wanted set, or removed.
-    changed: Vec<Bytes>,
+    pub(super) changed: Vec<Bytes>,
     /// Confirmations outstanding, one per name.
     missing: usize,
     /// The waiting caller; `None` for a restored subscription.

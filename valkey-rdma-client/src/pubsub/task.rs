@@ -15,7 +15,7 @@ use super::changes::{Changes, Confirmed};
 use super::outbox::Outbox;
 use super::shared::{Shared, Status, SubscriptionRequest, TaskHandle};
 use super::silence::SilenceCheck;
-use super::{Event, Message, SlowConsumer};
+use super::{Event, Message, SlowConsumer, Subscription};
 use crate::config::Config;
 use crate::error::{Chain, Error, LostCause};
 use crate::link::{RawConnection, Redialer, Registration};
@@ -338,7 +338,8 @@ impl Task {
         connection: &mut Connection,
     ) -> Result<(), Stop> {
         let Some(oldest) = self.changes.oldest() else { return Ok(()) };
-        match source.judge(&error) {
+        let judgement = source.judge(&error);
+        match judgement {
             Judgement::Elsewhere if !oldest.restores() => {
                 // It goes to the next server, unless its caller knows already that it is requested. Subscriptions end with their connection,
                 // and on a server that has given their slot away.
@@ -347,35 +348,46 @@ impl Task {
                 }
                 return Err(Stop::Left(Left::Redirected(error)));
             }
-            // No caller could repeat it.
-            Judgement::Elsewhere | Judgement::NotReady if !oldest.is_awaited() => {
+            Judgement::Elsewhere | Judgement::NotReady if oldest.restores() => {
                 return Err(Stop::Left(Left::Redirected(error)));
             }
             _ => {}
         }
         let Some(refused) = self.changes.take_oldest() else { return Ok(()) };
         if !refused.restores() {
-            self.changes.refuse(refused, error.into());
+            if judgement == Judgement::NotReady && refused.subscribe && !refused.is_awaited() {
+                // No caller could repeat it.
+                self.report_refused(refused.kind, refused.changed, &error);
+            } else {
+                self.changes.refuse(refused, error.into());
+            }
             return Ok(());
         }
-        let is_alone = refused.names.len() == 1;
-        for name in refused.names {
-            // The program has unsubscribed since the command was sent.
-            if !self.changes.wants(refused.kind, &name) {
-                continue;
-            }
-            if is_alone {
-                // It stays wanted: the server may accept it next time.
-                self.outbox.report(Event::Refused { to: refused.kind, name, error: error.clone() });
-            } else {
-                // One by one, so that only the offending ones are refused.
-                self.changes.restore_some(refused.kind, vec![name], &mut connection.raw);
+        if refused.names.len() == 1 {
+            self.report_refused(refused.kind, refused.names, &error);
+        } else {
+            // One by one, so that only the offending ones are refused.
+            for name in refused.names {
+                // The program may have unsubscribed since the command was sent.
+                if self.changes.wants(refused.kind, &name) {
+                    self.changes.restore_some(refused.kind, vec![name], &mut connection.raw);
+                }
             }
         }
         if self.changes.one_is_restored() {
             self.outbox.report(Event::Reconnected);
         }
         Ok(())
+    }
+
+    /// Reports refused subscriptions that stay wanted: the server may accept them on the next connection. Leaves out those that the program
+    /// has unsubscribed meanwhile.
+    fn report_refused(&mut self, to: Subscription, names: Vec<Bytes>, error: &ServerError) {
+        for name in names {
+            if self.changes.wants(to, &name) {
+                self.outbox.report(Event::Refused { to, name, error: error.clone() });
+            }
+        }
     }
 
     fn deliver(&mut self, message: Message) -> Result<(), Stop> {

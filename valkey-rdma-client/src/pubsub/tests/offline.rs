@@ -129,13 +129,58 @@ async fn a_change_whose_caller_has_gone_away_is_kept() {
     events.expect(&subscribe(&["a"])).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_change_whose_caller_has_gone_away_is_kept_while_the_server_is_busy() {
-    let (_client, subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
-    let change = subscriber.subscribe(Subscription::Channel, ["a"]);
-    assert!(timeout(Duration::from_secs(1), change).await.is_err());
-    events.expect(&subscribe(&["a"])).await;
+/// A subscriber that holds `a`. The caller of `change` goes away, and a busy server refuses it.
+async fn refused_without_caller<T>(
+    config: &Config,
+    sent: &str,
+    change: impl AsyncFnOnce(&Subscriber) -> T,
+) -> (Client, Subscriber, Door, Peer, Peer) {
+    let (client, door, peer) = pair(config).await;
+    let mut events = door.admit();
+    let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
+    let subscriber = subscriber.expect("connected");
+    hold(&subscriber, &mut events, &["a"]).await;
+    assert!(timeout(Duration::from_secs(1), change(&subscriber)).await.is_err());
+    events.expect(sent).await;
     events.say(b"-BUSY a script runs\r\n").await;
+    (client, subscriber, door, peer, events)
+}
+
+/// The refused subscription stays wanted, and the others go on.
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_keeps_its_connection_if_the_caller_of_a_change_has_gone_away() {
+    for config in [Config::default().reconnect(None), Config::default()] {
+        let reconnects = config.reconnect.is_some();
+        let change =
+            async |subscriber: &Subscriber| subscriber.subscribe(Subscription::Channel, ["a", "b"]).await;
+        let (_client, mut subscriber, door, _peer, mut events) =
+            refused_without_caller(&config, &subscribe(&["a", "b"]), change).await;
+        let refused = next(&mut subscriber).await;
+        let is_b =
+            matches!(&refused, Event::Refused { name, error, .. } if name == "b" && error.code == "BUSY");
+        assert!(is_b, "{refused:?}");
+        let tries = door.tries();
+        events.say(&published("a")).await;
+        assert!(is_message(&next(&mut subscriber).await, "a"));
+        assert_eq!(door.tries(), tries, "no new connection");
+        if reconnects {
+            drop(events);
+            let mut events = door.admit();
+            events.greet().await;
+            events.expect(&subscribe(&["a", "b"])).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_subscription_that_a_busy_server_refuses_changes_nothing() {
+    let change = async |subscriber: &Subscriber| subscriber.unsubscribe(Subscription::Channel, ["a"]).await;
+    let unsubscribe = "*2\r\n$11\r\nUNSUBSCRIBE\r\n$1\r\na\r\n";
+    let (_client, mut subscriber, door, _peer, mut events) =
+        refused_without_caller(&Config::default(), unsubscribe, change).await;
+    events.say(&published("a")).await;
+    assert!(is_message(&next(&mut subscriber).await, "a"));
+    drop(events);
     let mut events = door.admit();
     events.greet().await;
     events.expect(&subscribe(&["a"])).await;
