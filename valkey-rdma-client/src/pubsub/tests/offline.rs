@@ -186,6 +186,34 @@ async fn the_end_of_a_subscription_that_a_busy_server_refuses_changes_nothing() 
     events.expect(&subscribe(&["a"])).await;
 }
 
+/// The server is reached again and again meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_change_fails_if_the_server_stays_busy() {
+    let config = Config::default().command_timeout(None);
+    let (client, door, _peer) = pair(&config).await;
+    let mut events = door.admit();
+    let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
+    let subscriber = subscriber.expect("connected");
+    hold(&subscriber, &mut events, &["a"]).await;
+    drop(events);
+    let serve = async {
+        loop {
+            let mut busy = door.admit();
+            busy.greet().await;
+            busy.expect(&subscribe(&["a"])).await;
+            busy.say(b"-BUSY a script runs\r\n").await;
+        }
+    };
+    settle().await;
+    let change = timeout(Duration::from_secs(600), subscriber.subscribe(Subscription::Channel, ["b"]));
+    let outcome = tokio::select! {
+        outcome = change => outcome.expect("its wait has an end"),
+        () = serve => unreachable!("it is busy for ever"),
+    };
+    let error = outcome.expect_err("not taken");
+    assert_eq!(error.server().map(|error| &*error.code), Some("BUSY"), "{error}");
+}
+
 /// A client with this time limit of commands, and a subscriber with these subscriptions.
 async fn holding(limit: Duration, names: &[&str]) -> (Client, Subscriber, Door, Peer, Peer) {
     let (client, door, peer) = pair(&Config::default().command_timeout(limit)).await;
