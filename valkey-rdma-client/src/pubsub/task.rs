@@ -1,5 +1,6 @@
 //! [`Task`]: keeps the subscriptions of one server, or of one slot of a cluster. Owns the connection, and makes the next one.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -125,6 +126,8 @@ pub(crate) struct Task {
     outage: Option<Outage>,
     /// True while a change waits for a connection, and fails without one.
     is_awaited: Arc<AtomicBool>,
+    /// True from the warning that the server takes no subscriptions now until it has confirmed all.
+    is_warned: bool,
 }
 
 impl Task {
@@ -147,6 +150,7 @@ impl Task {
             lost: None,
             outage: None,
             is_awaited: Arc::default(),
+            is_warned: false,
         };
         Some((TaskHandle { orders: sender, status }, task))
     }
@@ -200,12 +204,11 @@ impl Task {
                 Left::Moved | Left::Redirected(_) => Arc::new(LostCause::Moved),
             };
             match &left {
-                Left::Redirected(reply) if S::IS_SLOT => {
-                    debug!(slot = self.slot, %reply, "subscriptions sent elsewhere");
-                }
-                Left::Redirected(reply) => {
+                // Once per outage: it is asked again every few seconds.
+                Left::Redirected(reply) if !S::IS_SLOT && !mem::replace(&mut self.is_warned, true) => {
                     warn!(peer = %self.shared.peer, %reply, "the server does not take subscriptions now");
                 }
+                Left::Redirected(reply) => debug!(slot = self.slot, %reply, "subscriptions not taken"),
                 _ => {
                     warn!(peer = %self.shared.peer, slot = self.slot, cause = %Chain(&*cause), "subscriptions lost");
                 }
@@ -233,7 +236,7 @@ impl Task {
                     return Stop::Idle;
                 }
                 source.settled();
-                is_settled = true;
+                (is_settled, self.is_warned) = (true, false);
             }
             let owed = !self.changes.are_confirmed();
             let outcome = tokio::select! {
