@@ -167,24 +167,26 @@ async fn a_slot_without_a_node_keeps_no_other_subscription_from_coming_back() {
     }
 }
 
+/// A script runs for ever. The subscription is `a`.
+async fn serve_busily(door: &Door) {
+    loop {
+        let mut busy = door.admit();
+        busy.greet().await;
+        busy.expect(&subscribe(&["a"])).await;
+        busy.say(b"-BUSY a script runs\r\n").await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_busy_server_is_not_hurried_and_is_why_changes_fail() {
     let (_client, subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
     hold(&subscriber, &mut events, &["a"]).await;
     drop(events);
-    let serve = async {
-        loop {
-            let mut busy = door.admit();
-            busy.greet().await;
-            busy.expect(&subscribe(&["a"])).await;
-            busy.say(b"-BUSY a script runs\r\n").await;
-        }
-    };
     let change = async {
         tokio::time::sleep(Duration::from_secs(30)).await;
         subscriber.subscribe(Subscription::Channel, ["b"]).await
     };
-    let served = async { tokio::join!(timeout(Duration::from_secs(60), serve), change) };
+    let served = async { tokio::join!(timeout(Duration::from_secs(60), serve_busily(&door)), change) };
     let (_served, outcome) = served.await;
     assert!(door.tries() < 60, "{} connections within 60 s", door.tries());
     let error = outcome.expect_err("not taken");

@@ -5,6 +5,21 @@ use crate::config::{Backoff, STABLE_AFTER};
 use crate::error::Fate;
 use crate::stats::State;
 
+/// A subscriber with these subscriptions.
+async fn holding(config: &Config, names: &[&str]) -> (Client, Subscriber, Door, Peer, Peer) {
+    let (client, door, peer) = pair(config).await;
+    let mut events = door.admit();
+    let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
+    let subscriber = subscriber.expect("connected");
+    hold(&subscriber, &mut events, names).await;
+    (client, subscriber, door, peer, events)
+}
+
+/// With this time limit of commands, in seconds.
+fn limited(limit: u64) -> Config {
+    Config::default().command_timeout(Duration::from_secs(limit))
+}
+
 /// The states of the client's subscribers.
 fn states(client: &Client) -> Vec<State> {
     let connections = client.connections();
@@ -77,12 +92,7 @@ async fn changes_wait_for_a_connection_with_bounded_patience_and_learn_why() {
 /// The command's own limit is shorter than the wait for a connection.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_times_out_without_a_connection_says_why() {
-    let config = Config::default().command_timeout(Duration::from_secs(3));
-    let (client, door, _peer) = pair(&config).await;
-    let mut events = door.admit();
-    let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
-    let subscriber = subscriber.expect("connected");
-    hold(&subscriber, &mut events, &["a"]).await;
+    let (_client, subscriber, door, _peer, events) = holding(&limited(3), &["a"]).await;
     drop(events);
     settle().await;
     let error = subscriber.subscribe(Subscription::Channel, ["b"]).await.expect_err("no connection");
@@ -135,15 +145,12 @@ async fn refused_without_caller<T>(
     sent: &str,
     change: impl AsyncFnOnce(&Subscriber) -> T,
 ) -> (Client, Subscriber, Door, Peer, Peer) {
-    let (client, door, peer) = pair(config).await;
-    let mut events = door.admit();
-    let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
-    let subscriber = subscriber.expect("connected");
-    hold(&subscriber, &mut events, &["a"]).await;
-    assert!(timeout(Duration::from_secs(1), change(&subscriber)).await.is_err());
+    let mut held = holding(config, &["a"]).await;
+    let (_, subscriber, .., events) = &mut held;
+    assert!(timeout(Duration::from_secs(1), change(subscriber)).await.is_err());
     events.expect(sent).await;
     events.say(b"-BUSY a script runs\r\n").await;
-    (client, subscriber, door, peer, events)
+    held
 }
 
 /// The refused subscription stays wanted, and the others go on.
@@ -190,44 +197,22 @@ async fn the_end_of_a_subscription_that_a_busy_server_refuses_changes_nothing() 
 #[tokio::test(start_paused = true)]
 async fn a_change_fails_if_the_server_stays_busy() {
     let config = Config::default().command_timeout(None);
-    let (client, door, _peer) = pair(&config).await;
-    let mut events = door.admit();
-    let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
-    let subscriber = subscriber.expect("connected");
-    hold(&subscriber, &mut events, &["a"]).await;
+    let (_client, subscriber, door, _peer, events) = holding(&config, &["a"]).await;
     drop(events);
-    let serve = async {
-        loop {
-            let mut busy = door.admit();
-            busy.greet().await;
-            busy.expect(&subscribe(&["a"])).await;
-            busy.say(b"-BUSY a script runs\r\n").await;
-        }
-    };
     settle().await;
     let change = timeout(Duration::from_secs(600), subscriber.subscribe(Subscription::Channel, ["b"]));
     let outcome = tokio::select! {
         outcome = change => outcome.expect("its wait has an end"),
-        () = serve => unreachable!("it is busy for ever"),
+        () = serve_busily(&door) => unreachable!("it is busy for ever"),
     };
     let error = outcome.expect_err("not taken");
     assert_eq!(error.server().map(|error| &*error.code), Some("BUSY"), "{error}");
 }
 
-/// A client with this time limit of commands, and a subscriber with these subscriptions.
-async fn holding(limit: Duration, names: &[&str]) -> (Client, Subscriber, Door, Peer, Peer) {
-    let (client, door, peer) = pair(&Config::default().command_timeout(limit)).await;
-    let mut events = door.admit();
-    let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
-    let subscriber = subscriber.expect("connected");
-    hold(&subscriber, &mut events, names).await;
-    (client, subscriber, door, peer, events)
-}
-
 /// Its error says that it may have run, so it stays requested.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_times_out_while_a_pong_is_owed_is_requested_then() {
-    let (_client, subscriber, _door, _peer, mut events) = holding(Duration::from_secs(1), &["a"]).await;
+    let (_client, subscriber, _door, _peer, mut events) = holding(&limited(1), &["a"]).await;
     events.expect(PING).await;
     let error = subscriber.subscribe(Subscription::Channel, ["d"]).await.expect_err("not taken");
     assert_eq!(error.fate(), Fate::MayHaveRun);
@@ -239,7 +224,7 @@ async fn a_change_that_times_out_while_a_pong_is_owed_is_requested_then() {
 /// As above, and the PONG never comes.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_times_out_before_the_connection_is_lost_is_requested_on_the_next() {
-    let (_client, subscriber, door, _peer, mut events) = holding(Duration::from_secs(1), &["a"]).await;
+    let (_client, subscriber, door, _peer, mut events) = holding(&limited(1), &["a"]).await;
     events.expect(PING).await;
     let error = subscriber.subscribe(Subscription::Channel, ["d"]).await.expect_err("not taken");
     assert_eq!(error.fate(), Fate::MayHaveRun);
@@ -253,7 +238,7 @@ async fn a_change_that_times_out_before_the_connection_is_lost_is_requested_on_t
 /// It fails without a connection while there are too many unconfirmed to take it: it is not requested later.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_failed_in_an_outage_before_it_was_taken_is_not_requested() {
-    let (_client, subscriber, door, _peer, events) = holding(Duration::from_secs(3), &["a"]).await;
+    let (_client, subscriber, door, _peer, events) = holding(&limited(3), &["a"]).await;
     let mut kept = String::new();
     let mut answer = confirmed("a");
     for number in 0..changes::MAX_PENDING {
