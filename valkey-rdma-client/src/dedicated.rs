@@ -346,6 +346,7 @@ impl Drop for Dedicated {
     fn drop(&mut self) {
         if self.reusable
             && let Some(raw) = self.raw.take()
+            && !raw.is_provisional
         {
             self.client.pool().put(raw, self.purpose);
         }

@@ -44,8 +44,8 @@ pub enum Event {
     Message(Message),
     /// This many messages were dropped here, because the subscriber was too slow.
     Missed(u64),
-    /// A connection was lost, or left for another server, and its subscriptions are restored on a new one, except those
-    /// [refused](Self::Refused). Messages published in between are lost. Messages on already restored subscriptions may arrive before
+    /// A connection was lost, or left for another server or because its server took no subscriptions then, and its subscriptions are restored
+    /// on a new one, except those [refused](Self::Refused). Messages published in between are lost. Messages on already restored subscriptions may arrive before
     /// this event.
     Reconnected,
     /// The server has ended a subscription unasked: the slot of a shard channel has moved to another node. A client of a cluster follows
@@ -56,7 +56,8 @@ pub enum Event {
         /// The name or pattern.
         name: Bytes,
     },
-    /// A subscription of the lost connection is refused on the new one. It is requested again on the next.
+    /// A subscription of the lost connection is refused on the new one. Or the server takes no subscriptions now, and the caller of this
+    /// one has gone away. In both cases it is requested again on the next connection.
     Refused {
         /// Kind of the subscription.
         to: Subscription,

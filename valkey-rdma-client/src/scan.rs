@@ -9,7 +9,6 @@ pub(crate) mod cursor;
 mod elements;
 pub(crate) mod options;
 
-use self::cursor::Cursor;
 pub use self::elements::ElementScan;
 use self::options::{ScanOptions, batch, one_by_one};
 use crate::client::{Client, Deployment};
@@ -33,9 +32,10 @@ use crate::server::Server;
 /// ```
 ///
 /// # What is promised
-/// What SCAN promises: a key that exists from beginning to end is returned at least once, perhaps several times. This holds while a server
-/// restarts or fails over: the scan begins anew on each new connection, because cursors are valid on one server only. Then it returns keys again
-/// that it has returned before.
+/// What SCAN promises: a key that exists from beginning to end is returned at least once, perhaps several times.
+///
+/// If the only server restarts or fails over in the middle of a scan, the cursor means another place there, so keys may be missed: begin
+/// anew after [`ConnectionEvent::Reconnected`](crate::ConnectionEvent::Reconnected) where that matters.
 ///
 /// In a cluster, that holds while slots move and nodes fail over. A node's slots count as scanned only if the node says at the end of its
 /// part that it still has them, and the map of the end of the scan agrees; others are scanned on the node that has them
@@ -56,7 +56,7 @@ enum Of {
     Server {
         server: Server,
         /// `None` at the end.
-        cursor: Option<Cursor>,
+        cursor: Option<Bytes>,
     },
     Cluster(ClusterScan),
 }
@@ -66,7 +66,7 @@ impl Client {
     pub fn scan(&self) -> Scan {
         let of = match &self.deployment {
             Deployment::Server(server) => {
-                Of::Server { server: server.clone(), cursor: Some(Cursor::default()) }
+                Of::Server { server: server.clone(), cursor: Some(Bytes::from_static(b"0")) }
             }
             Deployment::Cluster(cluster) => Of::Cluster(ClusterScan::new(cluster)),
         };
@@ -96,19 +96,22 @@ impl Scan {
     /// The next batch, which may be empty; `None` at the end.
     ///
     /// # Errors
-    /// As for any command. [`ScanRestarted`](crate::ClusterError::ScanRestarted) if connections live too short for the scan, in a cluster for the
-    /// part of a node. In a cluster also [`Uncovered`](crate::ClusterError::Uncovered) if a slot has no node; the time limits are those
+    /// As for any command. In a cluster also [`Uncovered`](crate::ClusterError::Uncovered) if a slot has no node, and
+    /// [`ScanRestarted`](crate::ClusterError::ScanRestarted) if connections to a node live too short for its part; the time limits are those
     /// of one command, from the call or from the last node that was scanned to its end. The scan can go on after an error.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the batch is asked for again.
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Bytes>>, Error> {
         match &mut self.of {
-            Of::Server { server, cursor } => {
-                let Some(at) = cursor else { return Ok(None) };
-                let command_at = |at: &[u8]| self.options.add_to(Command::new("SCAN").arg(at));
-                let (next, keys) = batch(at.ask(server, command_at).await?)?;
-                cursor.take_if(|cursor| !cursor.advance(next));
+            Of::Server { cursor: None, .. } => Ok(None),
+            Of::Server { server, cursor: Some(at) } => {
+                let reply = server.call(self.options.add_to(Command::new("SCAN").arg(&*at))).await?;
+                let (next, keys) = batch(reply)?;
+                *at = next;
+                if &at[..] == b"0" {
+                    self.of = Of::Server { server: server.clone(), cursor: None };
+                }
                 Ok(Some(keys))
             }
             Of::Cluster(scan) => scan.next_batch(&self.options).boxed().await,
@@ -123,6 +126,3 @@ impl Scan {
         }))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -34,17 +34,13 @@ pub(crate) struct Server {
 /// How much longer than allowed [`Server::close`] waits for tasks that may not run.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
-/// Names a [`Server`] with its connections, without keeping it open. No later client has the same, nor has this one after a reconnect: another
-/// server may have its address then.
+/// Names a [`Server`] without keeping it open. No later client has the same.
 #[derive(Clone, Debug)]
-pub(crate) struct ServerId {
-    client: Weak<Inner>,
-    reconnects: u64,
-}
+pub(crate) struct ServerId(Weak<Inner>);
 
 impl PartialEq for ServerId {
     fn eq(&self, other: &Self) -> bool {
-        Weak::ptr_eq(&self.client, &other.client) && self.reconnects == other.reconnects
+        Weak::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -164,9 +160,9 @@ impl Server {
         self.inner.multiplexers.iter().for_each(Multiplexer::give_up);
     }
 
-    /// Names the client with its connections.
+    /// Names the client.
     pub(crate) fn id(&self) -> ServerId {
-        ServerId { client: Arc::downgrade(&self.inner), reconnects: self.counters().reconnects }
+        ServerId(Arc::downgrade(&self.inner))
     }
 
     /// True if both are the same client.

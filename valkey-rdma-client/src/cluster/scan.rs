@@ -76,7 +76,10 @@ impl Cluster {
             loop {
                 let place = tries.next().await?;
                 let server = place.client.id();
-                cursor.check_restarts(&server, &command, place.node.address())?;
+                if let Some(count) = cursor.restarted_too_often(&server) {
+                    let (command, address) = (command.name(), place.node.address().to_string());
+                    return Err(ClusterError::ScanRestarted { command, address, count }.into());
+                }
                 match place.send(command_at(cursor.on(&server)), deadline).await {
                     Ok(reply) => {
                         cursor.answered_by(server);

@@ -62,9 +62,14 @@ async fn a_connection_that_ended_one_script_waits_for_the_next() {
     assert_eq!(door.tries(), 2, "the shared one, and one more");
 }
 
-/// Takes the setup of a connection with a database and a name, and answers it.
-async fn greet_with(peer: &mut Peer, answers: &[u8]) {
-    peer.expect(&(HELLO.to_owned() + &wire("SELECT 3") + &wire("CLIENT SETNAME ours"))).await;
+/// The settings of a connection with a database and a name.
+fn settings() -> String {
+    wire("SELECT 3") + &wire("CLIENT SETNAME ours")
+}
+
+/// Takes the setup of a connection with these settings, and answers what follows the login.
+async fn greet_with(peer: &mut Peer, settings: &str, answers: &[u8]) {
+    peer.expect(&(HELLO.to_owned() + settings)).await;
     let mut rest = Vec::new();
     while !rest.ends_with(PROBE.as_bytes()) {
         peer.0.read_buf(&mut rest).await.expect("the client writes");
@@ -73,12 +78,12 @@ async fn greet_with(peer: &mut Peer, answers: &[u8]) {
 }
 
 async fn greet(peer: &mut Peer) {
-    greet_with(peer, &[&b"+OK\r\n".repeat(4)[..], b"+PONG\r\n"].concat()).await;
+    greet_with(peer, &settings(), &[&b"+OK\r\n".repeat(4)[..], b"+PONG\r\n"].concat()).await;
 }
 
 /// As Valkey 8.1 does while a script runs: it answers only the login.
 async fn greet_busily(peer: &mut Peer) {
-    greet_with(peer, &b"-BUSY a script runs\r\n".repeat(5)).await;
+    greet_with(peer, &settings(), &b"-BUSY a script runs\r\n".repeat(5)).await;
 }
 
 /// A client with a database and a name, and the server.
@@ -100,6 +105,8 @@ async fn a_name_and_a_database_do_not_keep_a_script_from_being_ended() {
     own.say(b"+OK\r\n").await;
     assert!(kill.await.expect("no panic").expect("killed").is_ok());
     // Nothing else may run in database 0.
+    let end = timeout(Duration::from_secs(60), own.0.read(&mut [0; 1])).await;
+    assert_eq!(end.expect("closed").expect("closed"), 0);
     let mut next = door.admit();
     let blocked = client.blocking_command(["BLPOP", "l", "0"]);
     let serve = async {
@@ -109,7 +116,32 @@ async fn a_name_and_a_database_do_not_keep_a_script_from_being_ended() {
     };
     let (outcome, ()) = tokio::join!(blocked, serve);
     assert!(outcome.expect("answered").is_nil());
-    assert_eq!(own.0.read(&mut [0; 1]).await.expect("closed"), 0);
+}
+
+/// It lacks settings, and works.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_was_made_during_a_script_is_open() {
+    let (client, door, _shared) = named_in_database_3().await;
+    let mut own = door.admit();
+    let (connection, ()) =
+        tokio::join!(client.server().checkout(Purpose::Overtaking), greet_busily(&mut own));
+    assert!(connection.expect("connected").is_open());
+}
+
+/// Its commands would run without the name.
+#[tokio::test(start_paused = true)]
+async fn a_dedicated_connection_always_has_its_name() {
+    let door = Door::default();
+    let mut shared = door.admit();
+    let config = Config::default().name("ours");
+    let name = wire("CLIENT SETNAME ours");
+    let answers = b"+OK\r\n+OK\r\n+OK\r\n+PONG\r\n";
+    let (client, ()) = tokio::join!(door.connect(&config), greet_with(&mut shared, &name, answers));
+    let mut own = door.admit();
+    let busy = b"-BUSY a script runs\r\n".repeat(4);
+    let (connection, ()) = tokio::join!(client.dedicated(), greet_with(&mut own, &name, &busy));
+    let error = connection.expect_err("without its name");
+    assert_eq!(error.server().map(|error| &*error.code), Some("BUSY"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

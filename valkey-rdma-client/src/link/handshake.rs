@@ -45,7 +45,8 @@ impl Connector {
                 Err(error) if step == Step::ReadReplicas && error.kind() == ServerErrorKind::NoPerm => {
                     Arc::make_mut(&mut raw.info).may_read_replica = false;
                 }
-                // A script runs. What ends it must get a connection; no other caller may get that one.
+                // A script runs. The connection is for the command that ends it, and Valkey 8.1 refuses all settings meanwhile. No other
+                // call may use it.
                 Err(error) if error.kind() == ServerErrorKind::Busy && step.may_be_missing(login.purpose) => {
                     debug!(%error, "ignored");
                     raw.is_provisional = true;
@@ -121,11 +122,11 @@ impl Connector {
 /// What a refusal of a handshake command means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The connection would not match the settings.
+    /// The connection would not match the settings. Only one for a command that ends a script [does without](Self::may_be_missing).
     Required,
     /// As `Required`. The reply names the server's role.
     Hello,
-    /// The connection works without it for a user who may not run it. Any other refusal is the caller's mistake.
+    /// The connection works without it for a user who may not run it. Other refusals mean what they mean for `Required`.
     IfAllowed,
     /// As `IfAllowed`, but a replica then redirects reads to its primary.
     ReadReplicas,
@@ -142,16 +143,10 @@ impl Step {
         matches!(self, Self::BestEffort | Self::Probe | Self::PlainProbe)
     }
 
-    /// True if a connection of this purpose is of use without it while a script runs. Valkey 8.1 answers BUSY to all settings.
+    /// True if a connection of this purpose is of use without it while a script runs. All others must have their database and their name.
     fn may_be_missing(self, purpose: Purpose) -> bool {
-        match self {
-            Self::IfAllowed | Self::ReadReplicas => {
-                matches!(purpose, Purpose::Call | Purpose::Overtaking | Purpose::Dedicated)
-            }
-            // The commands of other callers must not run in another database.
-            Self::Required => purpose == Purpose::Overtaking,
-            Self::Hello | Self::BestEffort | Self::Probe | Self::PlainProbe => false,
-        }
+        purpose == Purpose::Overtaking
+            && matches!(self, Self::Required | Self::IfAllowed | Self::ReadReplicas)
     }
 
     fn returns(self) -> Returns {

@@ -49,7 +49,7 @@ pub(crate) struct RawConnection {
     pub(crate) located: Option<Arc<str>>,
     /// The server's role, by its reply to HELLO.
     pub(crate) role: Option<String>,
-    /// True if it lacks a setting of the client's connections.
+    /// True if it lacks a setting of the client's connections: it is for one call only.
     pub(crate) is_provisional: bool,
 }
 
@@ -335,10 +335,10 @@ impl RawConnection {
         }
     }
 
-    /// True if the connection can be reused: it is set up, and the peer has neither closed it nor sent anything unexpected.
+    /// True if the connection can be reused: the peer has neither closed it nor sent anything unexpected.
     pub(crate) fn is_reusable(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
-        !self.is_provisional && self.decoder.is_empty() && self.look(&mut cx).is_pending()
+        self.decoder.is_empty() && self.look(&mut cx).is_pending()
     }
 
     /// Looks whether bytes or the end of the stream have arrived. What a socket has received stays in the kernel, unless it is encrypted. Of

@@ -34,7 +34,7 @@ pub(super) struct Pending {
     pub(super) subscribe: bool,
     pub(super) names: Vec<Bytes>,
     /// The names that it added to the wanted set, or removed.
-    changed: Vec<Bytes>,
+    pub(super) changed: Vec<Bytes>,
     /// Confirmations outstanding, one per name.
     missing: usize,
     /// The waiting caller; `None` for a restored subscription.
@@ -245,14 +245,16 @@ impl Changes {
         }
     }
 
-    /// The connection is lost. Changes that were sent on it wait for the next one, until `offline_deadline`.
-    pub(super) fn disconnected(&mut self, offline_deadline: Option<Instant>) {
+    /// The connection has ended. Changes that were sent on it wait for the next one, until `offline_deadline`. `was_of_use` is false if its
+    /// server took no subscriptions: changes that have waited for it go on to wait.
+    pub(super) fn disconnected(&mut self, offline_deadline: Option<Instant>, was_of_use: bool) {
         self.resubscribing = 0;
         self.pending.retain(|pending| !pending.restores());
         for pending in &mut self.pending {
             // Without a caller that could repeat it, it stays requested.
             let is_awaited = pending.is_awaited();
-            pending.offline_deadline = offline_deadline.filter(|_| is_awaited);
+            let earlier = pending.offline_deadline.filter(|_| !was_of_use);
+            pending.offline_deadline = earlier.or(offline_deadline).filter(|_| is_awaited);
             pending.deadline = pending.deadline.filter(|_| is_awaited);
         }
     }

@@ -51,13 +51,14 @@ use valkey_rdma_transport::sync::{Mutex, lock};
 /// # Connections
 /// To one server, or to the primary of a Sentinel's service, there is one connection. After a loss the subscriber connects and subscribes
 /// again automatically, if the client may [reconnect](crate::Config::reconnect). It follows a failover: once the Sentinels report another
-/// primary, it leaves the old one. Until it is connected again, [`next`](Self::next) waits,
+/// primary, it leaves the old one. It also leaves a connection whose server does not take its subscriptions back now, such as during a long
+/// script, and tries again later. Until it is connected again, [`next`](Self::next) waits,
 /// [`Client::connections`](crate::Client::connections) lists the subscriber as [reconnecting](crate::State::Reconnecting), and the reason is
 /// logged as a warning. [`Client::events`](crate::Client::events) does not cover subscribers.
 ///
 /// In a cluster, channels and patterns share one connection, to some primary: the cluster brings it all messages. Shard channels have one
-/// connection for each slot in use, to the primary of the slot. When a connection is lost, its node leaves, or a slot moves, the
-/// subscriptions are restored on another. A connection opens with its first subscription, and closes with its last.
+/// connection for each slot in use, to the primary of the slot. When a connection is lost, its node leaves or takes no
+/// subscriptions now, or a slot moves, the subscriptions are restored on another. A connection opens with its first subscription, and closes with its last.
 ///
 /// In all cases [`Event::Reconnected`] reports that messages may be missing, and [`Event::Refused`] names a subscription that the server
 /// no longer allows.

@@ -1,5 +1,6 @@
 //! [`Task`]: keeps the subscriptions of one server, or of one slot of a cluster. Owns the connection, and makes the next one.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -9,13 +10,13 @@ use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tracing::{debug, info, warn};
-use valkey_rdma_resp::{ServerError, Value};
+use valkey_rdma_resp::{ServerError, ServerErrorKind, Value};
 
 use super::changes::{Changes, Confirmed};
 use super::outbox::Outbox;
 use super::shared::{Shared, Status, SubscriptionRequest, TaskHandle};
 use super::silence::SilenceCheck;
-use super::{Event, Message, SlowConsumer};
+use super::{Event, Message, SlowConsumer, Subscription};
 use crate::config::Config;
 use crate::error::{Chain, Error, LostCause};
 use crate::link::{RawConnection, Redialer, Registration};
@@ -69,9 +70,10 @@ pub(crate) enum Judgement {
 }
 
 impl Judgement {
-    /// Of a refusal that names no other server.
+    /// Of a refusal that names no other server. CLUSTERDOWN and TRYAGAIN concern one slot: the server takes other subscriptions.
     pub(crate) fn of_one_server(refusal: &ServerError) -> Self {
-        if refusal.is_transient() { Self::NotReady } else { Self::Final }
+        use ServerErrorKind::{Busy, Loading, MasterDown};
+        if matches!(refusal.kind(), Busy | Loading | MasterDown) { Self::NotReady } else { Self::Final }
     }
 }
 
@@ -124,6 +126,8 @@ pub(crate) struct Task {
     outage: Option<Outage>,
     /// True while a change waits for a connection, and fails without one.
     is_awaited: Arc<AtomicBool>,
+    /// True from the warning that the server takes no subscriptions now until it has confirmed all.
+    is_warned: bool,
 }
 
 impl Task {
@@ -146,6 +150,7 @@ impl Task {
             lost: None,
             outage: None,
             is_awaited: Arc::default(),
+            is_warned: false,
         };
         Some((TaskHandle { orders: sender, status }, task))
     }
@@ -199,12 +204,11 @@ impl Task {
                 Left::Moved | Left::Redirected(_) => Arc::new(LostCause::Moved),
             };
             match &left {
-                Left::Redirected(reply) if S::IS_SLOT => {
-                    debug!(slot = self.slot, %reply, "subscriptions sent elsewhere");
-                }
-                Left::Redirected(reply) => {
+                // Once per outage: it is asked again every few seconds.
+                Left::Redirected(reply) if !S::IS_SLOT && !mem::replace(&mut self.is_warned, true) => {
                     warn!(peer = %self.shared.peer, %reply, "the server does not take subscriptions now");
                 }
+                Left::Redirected(reply) => debug!(slot = self.slot, %reply, "subscriptions not taken"),
                 _ => {
                     warn!(peer = %self.shared.peer, slot = self.slot, cause = %Chain(&*cause), "subscriptions lost");
                 }
@@ -232,7 +236,7 @@ impl Task {
                     return Stop::Idle;
                 }
                 source.settled();
-                is_settled = true;
+                (is_settled, self.is_warned) = (true, false);
             }
             let owed = !self.changes.are_confirmed();
             let outcome = tokio::select! {
@@ -337,7 +341,8 @@ impl Task {
         connection: &mut Connection,
     ) -> Result<(), Stop> {
         let Some(oldest) = self.changes.oldest() else { return Ok(()) };
-        match source.judge(&error) {
+        let judgement = source.judge(&error);
+        match judgement {
             Judgement::Elsewhere if !oldest.restores() => {
                 // It goes to the next server, unless its caller knows already that it is requested. Subscriptions end with their connection,
                 // and on a server that has given their slot away.
@@ -346,35 +351,46 @@ impl Task {
                 }
                 return Err(Stop::Left(Left::Redirected(error)));
             }
-            // No caller could repeat it.
-            Judgement::Elsewhere | Judgement::NotReady if !oldest.is_awaited() => {
+            Judgement::Elsewhere | Judgement::NotReady if oldest.restores() => {
                 return Err(Stop::Left(Left::Redirected(error)));
             }
             _ => {}
         }
         let Some(refused) = self.changes.take_oldest() else { return Ok(()) };
         if !refused.restores() {
-            self.changes.refuse(refused, error.into());
+            if judgement == Judgement::NotReady && refused.subscribe && !refused.is_awaited() {
+                // No caller could repeat it.
+                self.report_refused(refused.kind, refused.changed, &error);
+            } else {
+                self.changes.refuse(refused, error.into());
+            }
             return Ok(());
         }
-        let is_alone = refused.names.len() == 1;
-        for name in refused.names {
-            // The program has unsubscribed since the command was sent.
-            if !self.changes.wants(refused.kind, &name) {
-                continue;
-            }
-            if is_alone {
-                // It stays wanted: the server may accept it next time.
-                self.outbox.report(Event::Refused { to: refused.kind, name, error: error.clone() });
-            } else {
-                // One by one, so that only the offending ones are refused.
-                self.changes.restore_some(refused.kind, vec![name], &mut connection.raw);
+        if refused.names.len() == 1 {
+            self.report_refused(refused.kind, refused.names, &error);
+        } else {
+            // One by one, so that only the offending ones are refused.
+            for name in refused.names {
+                // The program may have unsubscribed since the command was sent.
+                if self.changes.wants(refused.kind, &name) {
+                    self.changes.restore_some(refused.kind, vec![name], &mut connection.raw);
+                }
             }
         }
         if self.changes.one_is_restored() {
             self.outbox.report(Event::Reconnected);
         }
         Ok(())
+    }
+
+    /// Reports refused subscriptions that stay wanted: the server may accept them on the next connection. Leaves out those that the program
+    /// has unsubscribed meanwhile.
+    fn report_refused(&mut self, to: Subscription, names: Vec<Bytes>, error: &ServerError) {
+        for name in names {
+            if self.changes.wants(to, &name) {
+                self.outbox.report(Event::Refused { to, name, error: error.clone() });
+            }
+        }
     }
 
     fn deliver(&mut self, message: Message) -> Result<(), Stop> {

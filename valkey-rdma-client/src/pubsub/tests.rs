@@ -122,7 +122,7 @@ async fn a_refused_restoration_is_told_and_concerns_nobody_else() {
 /// As while a script runs: the server takes the same subscriptions a little later.
 #[tokio::test(start_paused = true)]
 async fn subscriptions_come_back_when_the_server_is_no_longer_busy() {
-    for refusal in ["BUSY a script runs", "LOADING x", "MASTERDOWN x", "CLUSTERDOWN x", "TRYAGAIN x"] {
+    for refusal in ["BUSY a script runs", "LOADING x", "MASTERDOWN x"] {
         let (_client, mut subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
         hold(&subscriber, &mut events, &["a", "b"]).await;
         drop(events);
@@ -141,24 +141,52 @@ async fn subscriptions_come_back_when_the_server_is_no_longer_busy() {
     }
 }
 
+/// The server has no node for the slot of the shard channel. That says nothing of other subscriptions.
+#[tokio::test(start_paused = true)]
+async fn a_slot_without_a_node_keeps_no_other_subscription_from_coming_back() {
+    for refusal in ["CLUSTERDOWN Hash slot not served", "TRYAGAIN x"] {
+        let (_client, mut subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+        hold(&subscriber, &mut events, &["a"]).await;
+        let ssubscribe = String::from_utf8(shard("ssubscribe", "s", false)).expect("text");
+        let confirm = async {
+            events.expect(&ssubscribe).await;
+            events.say(&shard("ssubscribe", "s", true)).await;
+        };
+        let (outcome, ()) = tokio::join!(subscriber.subscribe(Subscription::Shard, ["s"]), confirm);
+        outcome.expect("confirmed");
+        drop(events);
+        let mut events = door.admit();
+        events.greet().await;
+        events.expect(&(subscribe(&["a"]) + &ssubscribe)).await;
+        events.say(&[confirmed("a"), format!("-{refusal}\r\n").into_bytes()].concat()).await;
+        let refused = next(&mut subscriber).await;
+        assert!(matches!(&refused, Event::Refused { name, .. } if name == "s"), "{refused:?}");
+        assert_eq!(next(&mut subscriber).await, Event::Reconnected);
+        events.say(&published("a")).await;
+        assert!(is_message(&next(&mut subscriber).await, "a"), "on the same connection");
+    }
+}
+
+/// A script runs for ever. The subscription is `a`.
+async fn serve_busily(door: &Door) {
+    loop {
+        let mut busy = door.admit();
+        busy.greet().await;
+        busy.expect(&subscribe(&["a"])).await;
+        busy.say(b"-BUSY a script runs\r\n").await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_busy_server_is_not_hurried_and_is_why_changes_fail() {
     let (_client, subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
     hold(&subscriber, &mut events, &["a"]).await;
     drop(events);
-    let serve = async {
-        loop {
-            let mut busy = door.admit();
-            busy.greet().await;
-            busy.expect(&subscribe(&["a"])).await;
-            busy.say(b"-BUSY a script runs\r\n").await;
-        }
-    };
     let change = async {
         tokio::time::sleep(Duration::from_secs(30)).await;
         subscriber.subscribe(Subscription::Channel, ["b"]).await
     };
-    let served = async { tokio::join!(timeout(Duration::from_secs(60), serve), change) };
+    let served = async { tokio::join!(timeout(Duration::from_secs(60), serve_busily(&door)), change) };
     let (_served, outcome) = served.await;
     assert!(door.tries() < 60, "{} connections within 60 s", door.tries());
     let error = outcome.expect_err("not taken");

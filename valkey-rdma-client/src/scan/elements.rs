@@ -32,8 +32,12 @@ use crate::error::Error;
 /// What HSCAN, SSCAN and ZSCAN promise: an element that exists from beginning to end is returned at least once, perhaps
 /// several times. Servers return small collections in one batch.
 ///
-/// This holds while a server restarts or fails over, and while the slot of the key moves in a cluster: the scan begins anew on each new connection,
-/// because cursors are valid on one server only. Then it returns elements again that it has returned before.
+/// In a cluster, this holds while the slot of the key moves or its primary fails over: the scan begins anew on the next
+/// node, because cursors are valid on one server only. It also begins anew on each new connection, because a restarted
+/// server may have the same address.
+///
+/// If the only server restarts or fails over in the middle of a scan, the cursor means another place there, so elements may be missed: begin
+/// anew after [`ConnectionEvent::Reconnected`](crate::ConnectionEvent::Reconnected) where that matters.
 #[derive(Clone, Debug)]
 #[must_use = "a scan asks for nothing until its batches or elements are read"]
 pub struct ElementScan<T> {
@@ -74,7 +78,7 @@ impl<T: FromValue + Send + 'static> ElementScan<T> {
     /// The next batch, which may be empty; `None` at the end. Of a key that does not exist, the first batch is empty.
     ///
     /// # Errors
-    /// As for any command: [`Error::Server`] if the key has another type, for example.
+    /// As for any command: [`Error::Server`] if the key has another type, for example. In a cluster,
     /// [`ScanRestarted`](crate::ClusterError::ScanRestarted) if connections live too short for the scan. The scan can go on
     /// after an error.
     ///
@@ -85,7 +89,7 @@ impl<T: FromValue + Send + 'static> ElementScan<T> {
         let Self { name, ref key, ref options, .. } = *self;
         let command_at = |at: &[u8]| options.add_to(Command::new(name).arg(key).arg(at));
         let reply = match &self.client.deployment {
-            Deployment::Server(server) => cursor.ask(server, command_at).await?,
+            Deployment::Server(server) => server.call(command_at(cursor.get())).await?,
             Deployment::Cluster(cluster) => cluster.scan_key(key, cursor, command_at).boxed().await?,
         };
         let (next, elements) = batch(reply)?;

@@ -10,10 +10,10 @@ const MORE_CODES: [&str; 13] = [
     "ERR",
     "BUSYGROUP",
     "BUSYKEY",
-    "DENIED",
     "INPROG",
     "INVALIDOBJ",
     "IOERR",
+    "NODIRECT",
     "NOGOODSLAVE",
     "NOGROUP",
     "NOMASTERLINK",
@@ -128,6 +128,8 @@ mod tests {
     fn the_code_of_an_error_is_exported_and_nothing_that_a_script_may_have_put_there() {
         let wrong_type = ServerError::from_reply(b"WRONGTYPE Operation against a key");
         assert_eq!(Failure::from(&wrong_type), Failure { kind: "WRONGTYPE", code: Some("WRONGTYPE") });
+        let no_direct = ServerError::from_reply(b"NODIRECT this connection has no direct transfers");
+        assert_eq!(Failure::from(&no_direct), Failure { kind: "NODIRECT", code: Some("NODIRECT") });
         for text in ["user:17 is not known", "ALICE-4711 is not known", "My error", ""] {
             let failure = Error::Server(ServerError::from_reply(text.as_bytes()));
             assert_eq!(Failure::from(&failure), Failure { kind: "_OTHER", code: None }, "{text}");

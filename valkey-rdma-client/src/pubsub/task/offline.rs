@@ -31,7 +31,8 @@ impl Task {
         // The next connection of a slot may be to another node.
         self.lost = raw.abandon().filter(|_| !is_slot);
         self.lost.iter().for_each(Registration::set_reconnecting);
-        self.changes.disconnected(self.offline_deadline());
+        let was_of_use = !matches!(left, Left::Redirected(_));
+        self.changes.disconnected(self.offline_deadline(), was_of_use);
     }
 
     /// Waits for a subscription, without a connection. `None`: the subscriber was dropped.

@@ -5,6 +5,21 @@ use crate::config::{Backoff, STABLE_AFTER};
 use crate::error::Fate;
 use crate::stats::State;
 
+/// A subscriber with these subscriptions.
+async fn holding(config: &Config, names: &[&str]) -> (Client, Subscriber, Door, Peer, Peer) {
+    let (client, door, peer) = pair(config).await;
+    let mut events = door.admit();
+    let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
+    let subscriber = subscriber.expect("connected");
+    hold(&subscriber, &mut events, names).await;
+    (client, subscriber, door, peer, events)
+}
+
+/// With this time limit of commands, in seconds.
+fn limited(limit: u64) -> Config {
+    Config::default().command_timeout(Duration::from_secs(limit))
+}
+
 /// The states of the client's subscribers.
 fn states(client: &Client) -> Vec<State> {
     let connections = client.connections();
@@ -77,12 +92,7 @@ async fn changes_wait_for_a_connection_with_bounded_patience_and_learn_why() {
 /// The command's own limit is shorter than the wait for a connection.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_times_out_without_a_connection_says_why() {
-    let config = Config::default().command_timeout(Duration::from_secs(3));
-    let (client, door, _peer) = pair(&config).await;
-    let mut events = door.admit();
-    let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
-    let subscriber = subscriber.expect("connected");
-    hold(&subscriber, &mut events, &["a"]).await;
+    let (_client, subscriber, door, _peer, events) = holding(&limited(3), &["a"]).await;
     drop(events);
     settle().await;
     let error = subscriber.subscribe(Subscription::Channel, ["b"]).await.expect_err("no connection");
@@ -129,32 +139,80 @@ async fn a_change_whose_caller_has_gone_away_is_kept() {
     events.expect(&subscribe(&["a"])).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_change_whose_caller_has_gone_away_is_kept_while_the_server_is_busy() {
-    let (_client, subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
-    let change = subscriber.subscribe(Subscription::Channel, ["a"]);
-    assert!(timeout(Duration::from_secs(1), change).await.is_err());
-    events.expect(&subscribe(&["a"])).await;
+/// A subscriber that holds `a`. The caller of `change` goes away, and a busy server refuses it.
+async fn refused_without_caller<T>(
+    config: &Config,
+    sent: &str,
+    change: impl AsyncFnOnce(&Subscriber) -> T,
+) -> (Client, Subscriber, Door, Peer, Peer) {
+    let mut held = holding(config, &["a"]).await;
+    let (_, subscriber, .., events) = &mut held;
+    assert!(timeout(Duration::from_secs(1), change(subscriber)).await.is_err());
+    events.expect(sent).await;
     events.say(b"-BUSY a script runs\r\n").await;
+    held
+}
+
+/// The refused subscription stays wanted, and the others go on.
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_keeps_its_connection_if_the_caller_of_a_change_has_gone_away() {
+    for config in [Config::default().reconnect(None), Config::default()] {
+        let reconnects = config.reconnect.is_some();
+        let change =
+            async |subscriber: &Subscriber| subscriber.subscribe(Subscription::Channel, ["a", "b"]).await;
+        let (_client, mut subscriber, door, _peer, mut events) =
+            refused_without_caller(&config, &subscribe(&["a", "b"]), change).await;
+        let refused = next(&mut subscriber).await;
+        let is_b =
+            matches!(&refused, Event::Refused { name, error, .. } if name == "b" && error.code == "BUSY");
+        assert!(is_b, "{refused:?}");
+        let tries = door.tries();
+        events.say(&published("a")).await;
+        assert!(is_message(&next(&mut subscriber).await, "a"));
+        assert_eq!(door.tries(), tries, "no new connection");
+        if reconnects {
+            drop(events);
+            let mut events = door.admit();
+            events.greet().await;
+            events.expect(&subscribe(&["a", "b"])).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_subscription_that_a_busy_server_refuses_changes_nothing() {
+    let change = async |subscriber: &Subscriber| subscriber.unsubscribe(Subscription::Channel, ["a"]).await;
+    let unsubscribe = "*2\r\n$11\r\nUNSUBSCRIBE\r\n$1\r\na\r\n";
+    let (_client, mut subscriber, door, _peer, mut events) =
+        refused_without_caller(&Config::default(), unsubscribe, change).await;
+    events.say(&published("a")).await;
+    assert!(is_message(&next(&mut subscriber).await, "a"));
+    drop(events);
     let mut events = door.admit();
     events.greet().await;
     events.expect(&subscribe(&["a"])).await;
 }
 
-/// A client with this time limit of commands, and a subscriber with these subscriptions.
-async fn holding(limit: Duration, names: &[&str]) -> (Client, Subscriber, Door, Peer, Peer) {
-    let (client, door, peer) = pair(&Config::default().command_timeout(limit)).await;
-    let mut events = door.admit();
-    let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
-    let subscriber = subscriber.expect("connected");
-    hold(&subscriber, &mut events, names).await;
-    (client, subscriber, door, peer, events)
+/// The server is reached again and again meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_change_fails_if_the_server_stays_busy() {
+    let config = Config::default().command_timeout(None);
+    let (_client, subscriber, door, _peer, events) = holding(&config, &["a"]).await;
+    drop(events);
+    settle().await;
+    let change = timeout(Duration::from_secs(600), subscriber.subscribe(Subscription::Channel, ["b"]));
+    let outcome = tokio::select! {
+        outcome = change => outcome.expect("its wait has an end"),
+        () = serve_busily(&door) => unreachable!("it is busy for ever"),
+    };
+    let error = outcome.expect_err("not taken");
+    assert_eq!(error.server().map(|error| &*error.code), Some("BUSY"), "{error}");
 }
 
 /// Its error says that it may have run, so it stays requested.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_times_out_while_a_pong_is_owed_is_requested_then() {
-    let (_client, subscriber, _door, _peer, mut events) = holding(Duration::from_secs(1), &["a"]).await;
+    let (_client, subscriber, _door, _peer, mut events) = holding(&limited(1), &["a"]).await;
     events.expect(PING).await;
     let error = subscriber.subscribe(Subscription::Channel, ["d"]).await.expect_err("not taken");
     assert_eq!(error.fate(), Fate::MayHaveRun);
@@ -166,7 +224,7 @@ async fn a_change_that_times_out_while_a_pong_is_owed_is_requested_then() {
 /// As above, and the PONG never comes.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_times_out_before_the_connection_is_lost_is_requested_on_the_next() {
-    let (_client, subscriber, door, _peer, mut events) = holding(Duration::from_secs(1), &["a"]).await;
+    let (_client, subscriber, door, _peer, mut events) = holding(&limited(1), &["a"]).await;
     events.expect(PING).await;
     let error = subscriber.subscribe(Subscription::Channel, ["d"]).await.expect_err("not taken");
     assert_eq!(error.fate(), Fate::MayHaveRun);
@@ -180,7 +238,7 @@ async fn a_change_that_times_out_before_the_connection_is_lost_is_requested_on_t
 /// It fails without a connection while there are too many unconfirmed to take it: it is not requested later.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_failed_in_an_outage_before_it_was_taken_is_not_requested() {
-    let (_client, subscriber, door, _peer, events) = holding(Duration::from_secs(3), &["a"]).await;
+    let (_client, subscriber, door, _peer, events) = holding(&limited(3), &["a"]).await;
     let mut kept = String::new();
     let mut answer = confirmed("a");
     for number in 0..changes::MAX_PENDING {
