@@ -183,8 +183,10 @@ const NO_SIGNAL: i32 = nix::sys::socket::MsgFlags::MSG_NOSIGNAL.bits();
 #[cfg(not(target_os = "linux"))]
 const NO_SIGNAL: i32 = 0;
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
+    #![cfg(target_os = "linux")]
+
     use std::fs;
     use std::os::fd::AsRawFd;
 
