@@ -124,7 +124,7 @@ pub fn close(socket: OwnedFd, patience: Duration) -> io::Result<()> {
         socket.set_read_timeout(Some(left()?))?;
         match socket.read(&mut unwanted) {
             Ok(0) => break Ok(()),
-            // Something was written that nobody has read.
+            // The pump has left unread what was written last.
             Err(error) if has_closed(&error) => break Err(error),
             Ok(_) => {}
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}

@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::task::coop;
 
-/// A connected Unix socket. Make it from tokio's or from that of the standard library, inside the runtime that it is to be used in.
+/// A connected Unix socket. Make it from tokio's or from that of the standard library, inside the runtime that uses it.
 #[derive(Debug)]
 pub struct UnixSocket {
     asks: Asks,
@@ -306,7 +306,7 @@ mod tests {
         theirs.read_to_end(&mut received).await.expect("reads");
         assert_eq!(received, b"last");
         drop(ours);
-        let error = theirs.write_all(b"reply").await.expect_err("nobody reads");
+        let error = theirs.write_all(b"reply").await.expect_err("without a reader");
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 }
