@@ -274,6 +274,14 @@ def draw(results, title):
     return "\n".join([*svg, "</svg>", ""])
 
 
+def write(args, results):
+    about = {"date": time.strftime("%Y-%m-%d"), "place": args.place, "kernel": os.uname().release, "processors": os.cpu_count()}
+    lines = ",\n".join(json.dumps(row) for row in results)
+    args.out.with_suffix(".json").write_text(f'{{"about": {json.dumps(about)}, "rows": [\n{lines}\n]}}\n')
+    where = "TCP on loopback" if args.place == "host" else "soft-RoCE, emulated processors"
+    args.out.with_suffix(".svg").write_text(draw(results, f"{where}: rates of ours / of the other, median and range of rounds"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("place", choices=["host", "lab"])
@@ -300,11 +308,8 @@ def main():
                 if name in results[-1]["ratios"]:
                     cpu += ", {} CPU {:.3f} ({:.3f} to {:.3f})".format(side, *results[-1]["ratios"][name])
             print(f"{row.test}: {row.ours} / {row.other}: {ratio:.2f} ({lowest:.2f} to {highest:.2f}){aim}{cpu}", flush=True)
-    about = {"date": time.strftime("%Y-%m-%d"), "place": args.place, "kernel": os.uname().release, "processors": os.cpu_count()}
-    lines = ",\n".join(json.dumps(row) for row in results)
-    args.out.with_suffix(".json").write_text(f'{{"about": {json.dumps(about)}, "rows": [\n{lines}\n]}}\n')
-    where = "TCP on loopback" if args.place == "host" else "soft-RoCE, emulated processors"
-    args.out.with_suffix(".svg").write_text(draw(results, f"{where}: rates of ours / of the other, median and range of rounds"))
+            # After each row: a run that is cut keeps what it has.
+            write(args, results)
 
 
 if __name__ == "__main__":

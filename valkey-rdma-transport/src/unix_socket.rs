@@ -183,10 +183,9 @@ const NO_SIGNAL: i32 = nix::sys::socket::MsgFlags::MSG_NOSIGNAL.bits();
 #[cfg(not(target_os = "linux"))]
 const NO_SIGNAL: i32 = 0;
 
+#[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests {
-    #![cfg(target_os = "linux")]
-
     use std::fs;
     use std::os::fd::AsRawFd;
 
