@@ -58,25 +58,13 @@ fn credentials(supplied: &Any<'_>) -> PyResult<Credentials> {
     Ok(Credentials::new(user.unwrap_or_default(), password))
 }
 
-/// The thread that calls a provider. The client's connections ask it for as long as they are made.
-#[derive(Clone)]
-pub(crate) struct Provider(Arc<Asking>);
-
-impl Provider {
-    /// Ends the thread, which may be the last to hold the provider, and with it an object that has the client. Call it when no more
-    /// connections are made.
-    pub(crate) fn end(&self) {
-        let _ = self.0.wakes.shutdown(Shutdown::Both);
-    }
-}
-
-/// The near end of the socket, and what waits.
-struct Asking {
+/// The thread that calls a provider: the near end of its socket, and what waits.
+pub(crate) struct Provider {
     requests: CredentialRequests,
     wakes: UnixStream,
 }
 
-impl Asking {
+impl Provider {
     async fn ask(self: Arc<Self>) -> Result<Credentials, String> {
         let (request, answer) = oneshot::channel();
         lock(&self.requests.0).push_back(request);
@@ -84,12 +72,18 @@ impl Asking {
         asked?;
         answer.await.unwrap_or_else(|_| Err("the thread that calls it has ended".to_owned()))
     }
+
+    /// Ends the thread, which may be the last to hold the program's provider, and with it an object that has the client. Call it when no
+    /// more connections are made.
+    pub(crate) fn end(&self) {
+        let _ = self.wakes.shutdown(Shutdown::Both);
+    }
 }
 
 /// Ends the thread, also if a forked child holds this end too.
-impl Drop for Asking {
+impl Drop for Provider {
     fn drop(&mut self) {
-        let _ = self.wakes.shutdown(Shutdown::Both);
+        self.end();
     }
 }
 
@@ -97,7 +91,7 @@ impl Drop for Asking {
 ///
 /// # Errors
 /// TypeError for another object. OSError if no socket or thread can be made.
-pub(crate) fn provider(config: Config, provider: &Any<'_>) -> PyResult<(Config, Provider)> {
+pub(crate) fn provider(config: Config, provider: &Any<'_>) -> PyResult<(Config, Arc<Provider>)> {
     let py = provider.py();
     let function = match provider.getattr_opt("get_credentials")? {
         Some(method) => method,
@@ -109,13 +103,13 @@ pub(crate) fn provider(config: Config, provider: &Any<'_>) -> PyResult<(Config, 
     let (near, far) = UnixStream::pair()?;
     near.set_nonblocking(true)?;
     let requests = CredentialRequests::default();
-    let asking = Arc::new(Asking { requests: requests.clone(), wakes: near });
+    let provider = Arc::new(Provider { requests: requests.clone(), wakes: near });
     let start = py.import("valkey_rdma._credentials")?.getattr("start")?;
     start.call1((far.into_raw_fd(), requests, function))?;
-    let provider = Provider(asking.clone());
+    let asked = provider.clone();
     let config = config.credentials(move || {
-        let asking = asking.clone();
-        async move { asking.ask().await.map_err(io::Error::other) }
+        let asked = asked.clone();
+        async move { asked.ask().await.map_err(io::Error::other) }
     });
     Ok((config, provider))
 }

@@ -30,7 +30,7 @@ pub(crate) struct Engine {
     pub(crate) traffic: Arc<Traffic>,
     /// How long a batch may take, unless the call says otherwise.
     timeout: Option<Duration>,
-    provider: Option<Provider>,
+    provider: Option<Arc<Provider>>,
     /// Each operation that closing waits for holds a receiver.
     phase: watch::Sender<Phase>,
 }
@@ -82,7 +82,7 @@ impl Engine {
         client: impl Future<Output = Result<Client, Error>>,
         lanes: LaneSettings,
         timeout: Option<Duration>,
-        provider: Option<Provider>,
+        provider: Option<Arc<Provider>>,
     ) -> Result<Arc<Self>, Failure> {
         let client = client.await?;
         let lanes = Arc::new(LaneSets::new(&client, lanes));
@@ -116,7 +116,7 @@ impl Engine {
             self.stop().await;
         };
         tokio::join!(self.client.close(), operations);
-        self.provider.iter().for_each(Provider::end);
+        self.provider.iter().for_each(|provider| provider.end());
         Ok(())
     }
 

@@ -88,7 +88,7 @@ impl Limits {
     }
 
     /// Bytes of one connection that a [direct transfer](crate::Direct) has in flight. Default 16 MiB, at least 1. Longer
-    /// ranges are transferred in pieces of half of that, of which two are in flight.
+    /// ranges are transferred in pieces of half of that, of which two are in flight. A range of less than 1 KiB counts as 1 KiB.
     ///
     /// With a higher limit, a connection may hold more of what it sends.
     #[must_use]

@@ -60,8 +60,7 @@ impl UnixSocket {
                 }
                 // Who sends without waiting for anything must let other tasks run, too.
                 _ => {
-                    let turn = ready!(coop::poll_proceed(cx));
-                    turn.made_progress();
+                    ready!(coop::poll_proceed(cx)).made_progress();
                     self.socket().and_then(&send)
                 }
             };

@@ -12,12 +12,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
-use valkey_rdma_client::cluster::NodeAddress;
 use valkey_rdma_transport::sync::lock;
 
 use crate::core::Core;
 use crate::observe::prometheus::prometheus;
-use crate::upstream::backend::Backend;
+use crate::upstream::backend::{Backend, host_and_port};
 use crate::upstream::backends::Backends;
 use crate::upstream::open_error::one_line;
 
@@ -92,10 +91,7 @@ fn backends_of(path: &str, backends: &Backends) -> Option<Vec<Arc<Backend>>> {
         "" => return Some(all),
         rest => rest.strip_prefix('/')?,
     };
-    let is_asked = |backend: &Arc<Backend>| {
-        let endpoint = backend.server.endpoint();
-        NodeAddress::new(endpoint.host(), endpoint.port()).to_string() == address
-    };
+    let is_asked = |backend: &Arc<Backend>| host_and_port(backend.server.endpoint()) == address;
     let asked: Vec<_> = all.into_iter().filter(is_asked).collect();
     (!asked.is_empty()).then_some(asked)
 }

@@ -247,11 +247,16 @@ impl Backend {
 
 /// Other Sentinels may have another service of the same name. Their order means nothing.
 fn address(endpoint: &Endpoint) -> String {
-    let of_server = NodeAddress::new(endpoint.host(), endpoint.port()).to_string();
+    let of_server = host_and_port(endpoint);
     let Some(sentinels) = endpoint.sentinels().map(Sentinels::to_string) else { return of_server };
     let mut sentinels: Vec<_> = sentinels.split(',').collect();
     sentinels.sort_unstable();
     format!("{of_server} of {}", sentinels.join(","))
+}
+
+/// Of a service, the name and the port that its URL has.
+pub(crate) fn host_and_port(endpoint: &Endpoint) -> String {
+    NodeAddress::new(endpoint.host(), endpoint.port()).to_string()
 }
 
 impl Drop for Backend {

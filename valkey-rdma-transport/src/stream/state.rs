@@ -75,6 +75,7 @@ pub(super) struct ConnectionState {
     shutting_down: bool,
     /// The stream was dropped: nothing will be read any more.
     discarded: bool,
+    /// The most bytes reserved at once. Half of what there is, once it has failed to grow.
     pub(super) max_reservation: usize,
     /// While the send buffer has its long part.
     pub(super) look: Option<Look>,

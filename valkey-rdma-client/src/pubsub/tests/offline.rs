@@ -1,5 +1,6 @@
 //! A subscriber without a connection: what its callers and the client's status report meanwhile.
 
+use super::refused::serve_busily;
 use super::*;
 use crate::config::{Backoff, STABLE_AFTER};
 use crate::error::Fate;
