@@ -64,7 +64,7 @@ metrics! {
     may_have_run: "commands_may_have_run", "Commands that were sent and have no reply, because their connection was lost";
     not_sent: "commands_not_sent", "Commands that found no server, or one that refused the connection for another reason than a login";
     commands_refused: "commands_refused", "Commands that the gateway refused: in front of a cluster";
-    sent_again: "commands_sent_again", "Reads, and commands that had not been sent, when a connection was lost";
+    sent_again: "commands_sent_again", "Reads in flight when a connection was lost, sent again";
 }
 
 /// Figures by [label](crate::upstream::server::label) of the server, for as long as a backend leads to it. Backends with the same label, such as those with
