@@ -285,7 +285,7 @@ mesh_of_two() { "$doctor" --mesh 10.0.0.1:7100,10.0.0.2:7100 --wait 600s; }
 # Two machines: the check runs, then the cable is cut.
 far() {
     expect 0 "1 of 1 pairs work." mesh_of_two
-    [ $failed -eq 0 ] || return
+    [ "$failed" -eq 0 ] || return
     "$doctor" listen 10.0.0.1:7000 >/tmp/far.txt 2>&1 &
     local listener=$!
     # The session that the cable cut: the last one of the near end.
