@@ -13,10 +13,14 @@ start_valkey "$server" 10.0.0.1 /tmp/c-abi-server.log
 trap 'kill "$valkey"; wait "$valkey" || true' EXIT
 
 "$crate/install.sh" "${library%/*}" /tmp/c-abi
-cc -Wall -Werror -I /tmp/c-abi/include "$crate/tests/ping.c" -o /tmp/ping -L /tmp/c-abi/lib -lvalkey_rdma -Wl,-rpath,/tmp/c-abi/lib
+for program in ping process; do
+    cc -Wall -Werror -I /tmp/c-abi/include "$crate/tests/$program.c" -o "/tmp/$program" -L /tmp/c-abi/lib -lvalkey_rdma -Wl,-rpath,/tmp/c-abi/lib
+done
 pong=$(/tmp/ping rdma://10.0.0.1:6379 | tr -d '\r')
 [ "$pong" = +PONG ]
 echo "C: $pong"
+held=$(/tmp/process hold rdma://10.0.0.1:6379)
+echo "C: $held"
 python3 "$crate/tests/sockets.py" "$library" rdma://10.0.0.1:6379 >/tmp/value
 grep -q "300000 bytes, as sent" /tmp/value
 echo "Python: $(tail -1 /tmp/value)"

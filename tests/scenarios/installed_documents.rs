@@ -1,10 +1,8 @@
 //! What packages install beside the programs: man pages, shell completions, and the text of `--version`.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use valkey_rdma_testkit::program;
+use valkey_rdma_testkit::{Folder, program};
 
 /// Each program, and a flag that nothing else of the program begins with.
 const PROGRAMS: [(&str, &str); 5] = [
@@ -20,18 +18,14 @@ fn run(name: &str, args: &[&str]) -> Output {
 }
 
 /// A folder with what all programs generate.
-fn generated(test: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("valkey-rdma-{test}-{}", std::process::id()));
+fn generated(test: &str) -> Folder {
+    let folder = Folder::new(test);
     for (name, _) in PROGRAMS {
-        let output = run(name, &["--generate", folder.to_str().expect("a name")]);
+        let output = run(name, &["--generate", &folder.file("")]);
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(output.stdout.is_empty(), "{name} prints nothing");
     }
     folder
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 #[test]
@@ -51,34 +45,31 @@ fn the_version_names_origin_and_features() {
 fn each_program_and_each_command_of_it_has_a_man_page() {
     let folder = generated("man");
     for (name, flag) in PROGRAMS {
-        let page = read(&folder.join(format!("man/man1/{name}.1")));
+        let page = folder.read(&format!("man/man1/{name}.1"));
         assert!(page.contains(".SH NAME"), "{page}");
         assert!(page.contains(&flag.replace('-', "\\-")), "{name}: {flag} is not in its page");
     }
     for page in ["doctor-check", "doctor-listen", "gateway-top", "conformance-server", "conformance-client"] {
-        read(&folder.join(format!("man/man1/valkey-rdma-{page}.1")));
+        folder.read(&format!("man/man1/valkey-rdma-{page}.1"));
     }
-    fs::remove_dir_all(folder).expect("removed");
 }
 
 #[test]
 fn shells_complete_flags() {
     let folder = generated("shells");
     for (name, flag) in PROGRAMS {
-        let script = folder.join("bash-completion/completions").join(name);
+        let script = folder.file(&format!("bash-completion/completions/{name}"));
         let begun = &flag[..5];
         let function = name.replace('-', "__");
         let complete = format!(
-            "source {}; COMP_WORDS=({name} {begun}); COMP_CWORD=1; _{function} {name} {begun} {name}; echo \"${{COMPREPLY[*]}}\"",
-            script.display()
+            "source {script}; COMP_WORDS=({name} {begun}); COMP_CWORD=1; _{function} {name} {begun} {name}; echo \"${{COMPREPLY[*]}}\""
         );
         let output = Command::new("bash").args(["--norc", "-c", &complete]).output().expect("bash runs");
         let answer = String::from_utf8_lossy(&output.stdout);
         assert!(answer.split_whitespace().any(|word| word == flag), "{name} {begun}: {answer}");
-        read(&folder.join(format!("zsh/site-functions/_{name}")));
-        read(&folder.join(format!("fish/vendor_completions.d/{name}.fish")));
+        folder.read(&format!("zsh/site-functions/_{name}"));
+        folder.read(&format!("fish/vendor_completions.d/{name}.fish"));
     }
-    fs::remove_dir_all(folder).expect("removed");
 }
 
 #[test]

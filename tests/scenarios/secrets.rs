@@ -1,11 +1,10 @@
 //! No program prints a part of a password that stands in a wrong URL, or in a URL in a wrong place.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use valkey_rdma_testkit::{Child, program};
+use valkey_rdma_testkit::{Child, Folder, program};
 
 /// Wrong URLs, and the secrets in each. No three characters in a row of a secret stand in any text of the programs.
 const URLS: [(&str, &[&str]); 35] = [
@@ -139,13 +138,14 @@ const FILES: [&str; 9] = [
 #[test]
 fn no_part_of_a_password_in_a_configuration_is_printed() {
     let mut leaks = Vec::new();
-    let path: PathBuf = std::env::temp_dir().join(format!("valkey-rdma-secrets-{}.toml", std::process::id()));
+    let folder = Folder::new("secrets");
+    let path = folder.file("gateway.toml");
     for file in FILES {
         for (url, secrets) in URLS {
             // TOML's strings have the escapes of Rust's.
             let text = file.replace("URL", &format!("{url:?}"));
             fs::write(&path, &text).expect("written");
-            let args = ["--check", "--config", path.to_str().expect("a name")].map(str::to_owned);
+            let args = ["--check", "--config", &path].map(str::to_owned);
             let printed = printed("valkey-rdma-gateway", &args);
             assert!(printed.contains("error: "), "{text} is accepted: {printed}");
             if let Some(part) = leak(&printed, secrets) {
@@ -153,6 +153,5 @@ fn no_part_of_a_password_in_a_configuration_is_printed() {
             }
         }
     }
-    fs::remove_file(&path).expect("removed");
     assert!(leaks.is_empty(), "{} leaks:\n{}", leaks.len(), leaks.join("\n"));
 }

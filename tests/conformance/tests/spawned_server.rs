@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-use valkey_rdma_testkit::{Child, ReservedPort, Signal, wait_until};
+use valkey_rdma_testkit::{Child, Folder, ReservedPort, Signal, wait_until};
 
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -54,14 +54,13 @@ fn a_server_that_breaks_a_clause_has_started() {
 fn an_interrupt_ends_the_server_and_writes_what_was_run() {
     let reserved = ReservedPort::new();
     let port = reserved.addr().port();
-    let file = std::env::temp_dir().join(format!("valkey-rdma-interrupted-{}", std::process::id()));
-    let json = file.to_str().expect("a name");
-    let mut suite = Child::start(suite("", port, "").args(["--json", json])).expect("starts");
+    let folder = Folder::new("interrupted");
+    let json = folder.file("report.json");
+    let mut suite = Child::start(suite("", port, "").args(["--json", &json])).expect("starts");
     suite.lines("passed", 1, LIMIT).expect("a case");
     suite.signal(Signal::INT);
     assert_eq!(suite.wait(LIMIT).expect("it ends").code(), Some(130), "{}", suite.tail());
-    let report = std::fs::read_to_string(&file).expect("a report");
-    std::fs::remove_file(file).expect("removed");
+    let report = folder.read("report.json");
     assert!(report.contains("\"passed\"") && report.contains("\"interrupted\""), "{report}");
     wait_until("the server is gone", LIMIT, || TcpStream::connect(("127.0.0.1", port)).is_err());
 }

@@ -9,10 +9,12 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
+use crate::Folder;
+
 /// An issuer of certificates, with a folder of its own that goes with it.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 /// The two files of a certificate.
@@ -37,22 +39,20 @@ impl Authority {
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         let key = KeyPair::generate().expect("a key");
         let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
-        let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_nanos());
-        let folder = std::env::temp_dir().join(format!("authority-{}-{nanos}", std::process::id()));
-        fs::create_dir(&folder).expect("a folder of its own");
-        fs::write(folder.join("ca.crt"), issuer.pem()).expect("a file");
-        fs::write(folder.join("ca.key"), issuer.key().serialize_pem()).expect("a file");
+        let folder = Folder::new("authority");
+        fs::write(folder.path().join("ca.crt"), issuer.pem()).expect("a file");
+        fs::write(folder.path().join("ca.key"), issuer.key().serialize_pem()).expect("a file");
         Self { issuer, folder }
     }
 
     /// Where its files are: `ca.crt`, `ca.key`, and those that it has issued.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     /// The file with the certificate of the issuer itself.
     pub fn ca(&self) -> PathBuf {
-        self.folder.join("ca.crt")
+        self.folder().join("ca.crt")
     }
 
     /// A certificate that is valid today, for the names and addresses in `names`, which may be none.
@@ -95,8 +95,8 @@ impl Authority {
         (params.not_before, params.not_after) = (day(from).into(), day(to).into());
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        let number = fs::read_dir(&self.folder).expect("its folder").count();
-        let at = |end: &str| self.folder.join(format!("{number}.{end}"));
+        let number = fs::read_dir(self.folder()).expect("its folder").count();
+        let at = |end: &str| self.folder().join(format!("{number}.{end}"));
         let pair = Pair { cert: at("crt"), key: at("key") };
         fs::write(&pair.cert, certificate.pem()).expect("a file");
         fs::write(&pair.key, key.serialize_pem()).expect("a file");
@@ -107,11 +107,4 @@ impl Authority {
 fn day(number: i64) -> SystemTime {
     let seconds = Duration::from_secs(number.unsigned_abs() * 86_400);
     if number < 0 { SystemTime::now() - seconds } else { SystemTime::now() + seconds }
-}
-
-impl Drop for Authority {
-    fn drop(&mut self) {
-        // What stays behind harms no other test.
-        let _ = fs::remove_dir_all(&self.folder);
-    }
 }

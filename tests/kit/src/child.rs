@@ -121,11 +121,6 @@ impl Child {
         tail(&self.log.state())
     }
 
-    /// Its exit status, if it has ended.
-    pub fn exit_status(&mut self) -> Option<ExitStatus> {
-        self.process.try_wait().ok().flatten()
-    }
-
     /// Sends it a signal. Has no effect on a process that has ended.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw) {

@@ -85,6 +85,7 @@ fn executable(messages: &str, name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Folder;
 
     #[test]
     fn a_list_of_sources_is_split_at_spaces_that_are_not_escaped() {
@@ -94,12 +95,11 @@ mod tests {
 
     #[test]
     fn a_program_older_than_a_source_is_not_current() {
-        let folder = env::temp_dir().join(format!("testkit-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        let (source, program) = (folder.join("main.rs"), folder.join("program"));
+        let folder = Folder::new("programs");
+        let (source, program) = (folder.path().join("main.rs"), folder.path().join("program"));
         assert!(!is_current(&program), "it does not exist");
         fs::write(&source, "").expect("a source");
-        fs::write(folder.join("program.d"), format!("{}: {}\n", program.display(), source.display()))
+        fs::write(folder.path().join("program.d"), format!("{}: {}\n", program.display(), source.display()))
             .expect("a list");
         fs::write(&program, "").expect("a program");
         assert!(is_current(&program));
@@ -108,7 +108,6 @@ mod tests {
         assert!(!is_current(&program), "its source is newer");
         fs::remove_file(&source).expect("removed");
         assert!(!is_current(&program), "its source is gone");
-        fs::remove_dir_all(&folder).expect("removed");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use clap::Args;
 use tokio::time::{Instant, sleep, timeout};
 use valkey_rdma_client::{Client, Config, Endpoint, Value};
 use valkey_rdma_lab::valkey;
-use valkey_rdma_testkit::{Authority, Child, Pair, Signal};
+use valkey_rdma_testkit::{Authority, Child, Folder, Pair, Signal};
 
 /// Primaries at the start.
 pub(crate) const SHARDS: usize = 3;
@@ -62,33 +62,23 @@ pub(crate) const FAR: usize = 2;
 /// The running servers.
 pub(crate) struct Servers {
     setup: Setup,
-    data: Data,
+    /// Their working directories.
+    data: Folder,
     /// The issuer of the servers' certificate, and that certificate, if they speak TLS.
     tls: Option<(Authority, Pair)>,
     /// `None`: killed, or elsewhere.
     children: Vec<Option<Child>>,
 }
 
-/// The servers' working directories.
-struct Data(PathBuf);
-
-impl Drop for Data {
-    fn drop(&mut self) {
-        // A folder that stays behind in the temporary directory does no harm.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 impl Servers {
     /// Starts the servers, and joins them to a cluster.
     pub(crate) async fn start(setup: Setup) -> Result<Self, String> {
-        let data = std::env::temp_dir().join(format!("valkey-rdma-cluster-{}", std::process::id()));
         let tls = setup.tls.then(|| {
             let authority = Authority::new("valkey-rdma-cluster-faults");
             let pair = authority.issue(&[&setup.bind.to_string()]);
             (authority, pair)
         });
-        let mut servers = Self { setup, data: Data(data), tls, children: Vec::new() };
+        let mut servers = Self { setup, data: Folder::new("cluster"), tls, children: Vec::new() };
         for node in 0..SHARDS * 2 {
             let child =
                 if servers.is_far(node) { None } else { Some(servers.launch(node, servers.setup.rdma)?) };
@@ -147,7 +137,7 @@ impl Servers {
         if self.is_far(node) {
             return Err(format!("node {node} runs elsewhere and cannot be started"));
         }
-        let folder = self.data.0.join(node.to_string());
+        let folder = self.data.path().join(node.to_string());
         std::fs::create_dir_all(&folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         let (bind, port) = (self.setup.bind.to_string(), self.port(node).to_string());
