@@ -111,25 +111,16 @@ impl State {
         }
     }
 
-    /// Removes the keys that have expired.
+    /// Called before a command: removes the keys that have expired, and notifies the clients that watch, track or wait for them. Later
+    /// would be too late if the command is `EXEC`, and would count against a client that begins to watch or track such a key now.
     pub(super) fn catch_up(&mut self) {
         self.now = Instant::now();
         let now = self.clock.milliseconds(self.now);
         for database in &mut self.databases {
             database.set_now(now);
         }
-        if self.watchers.is_empty() {
-            return;
-        }
-        // The next command may be `EXEC`: expired keys count as changed for clients that watch them.
-        for (index, database) in self.databases.iter().enumerate() {
-            for key in database.changed() {
-                for watcher in &self.watchers {
-                    if let Some(client) = self.clients.get_mut(watcher) {
-                        client.watched_changed |= client.watched.contains(&(index, key.clone()));
-                    }
-                }
-            }
+        if self.databases.iter().any(Database::has_changed) {
+            self.notify();
         }
     }
 
@@ -179,25 +170,27 @@ impl State {
             }
             for key in &changed {
                 for client in self.waiters.queue(key) {
-                    self.serve(client);
+                    self.serve(client, &key.1);
                 }
             }
         }
     }
 
-    /// Tries again what `client` waits for.
-    fn serve(&mut self, client: u64) {
+    /// Tries again what `client` waits for, if `key` has become that. As in Valkey, the whole command runs again then, and fails if another
+    /// of its keys is of another type.
+    fn serve(&mut self, client: u64, key: &Bytes) {
         let Some(waiter) = self.waiters.get(client) else { return };
+        let database = &mut self.databases[waiter.database];
         // A client that has disconnected must not take a value.
         let outcome = if waiter.answer.is_closed() {
             Err(Failure::SYNTAX)
+        } else if waiter.awaited.is(database.value(key)) {
+            (waiter.attempt)(database, &waiter.command)
         } else {
-            (waiter.attempt)(&mut self.databases[waiter.database], &waiter.command)
+            return;
         };
         let reply = match outcome {
-            // As in Valkey, a key of another type counts as absent.
             Ok(None) => return,
-            Err(failure) if failure == Failure::WRONG_TYPE => return,
             Ok(Some(reply)) => reply,
             Err(failure) => failure.into(),
         };

@@ -6,16 +6,40 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::failure::Failure;
-use crate::store::Database;
+use crate::store::{Database, Value};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 
 /// Runs the command. `None`: its keys have no item yet.
 pub(super) type Attempt = fn(&mut Database, &Command) -> Result<Option<Reply>, Failure>;
 
+/// What a key must have become before a command that waits for it is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    List,
+    SortedSet,
+    Stream,
+    /// Any change, also that it is gone: `XREADGROUP` then fails without its group.
+    Changed,
+}
+
+impl Awaited {
+    /// True if a key that has changed, and has this value now, is ready.
+    pub(super) fn is(self, value: Option<&Value>) -> bool {
+        matches!(
+            (self, value),
+            (Self::List, Some(Value::List(_)))
+                | (Self::SortedSet, Some(Value::SortedSet(_)))
+                | (Self::Stream, Some(Value::Stream(_)))
+                | (Self::Changed, _)
+        )
+    }
+}
+
 /// A blocked command.
 pub(super) struct Waiter {
     pub(super) command: Command,
+    pub(super) awaited: Awaited,
     pub(super) attempt: Attempt,
     pub(super) keys: Vec<(usize, Bytes)>,
     pub(super) database: usize,

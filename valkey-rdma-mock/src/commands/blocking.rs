@@ -9,18 +9,19 @@ use tokio::time::Instant;
 use super::{Failure, Outcome};
 use crate::args::float;
 use crate::context::{Context, Wait};
-use crate::waiters::{Attempt, Waiter};
+use crate::waiters::{Attempt, Awaited, Waiter};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 
-/// Tries immediately, and again whenever one of `keys` changes, until `timeout`. Then the reply is `on_timeout`. Commands of a
-/// transaction do not block: they try once. `None`: no timeout.
+/// Tries immediately, and again whenever one of `keys` becomes what is `awaited`, until `timeout`. Then the reply is `on_timeout`. Commands
+/// of a transaction do not block: they try once. `None`: no timeout.
 pub(super) fn block(
     context: &mut Context<'_>,
     command: &Command,
     keys: &[Bytes],
     timeout: Option<Duration>,
     on_timeout: Reply,
+    awaited: Awaited,
     attempt: Attempt,
 ) -> Outcome {
     if let Some(reply) = attempt(context.database(), command)? {
@@ -33,6 +34,7 @@ pub(super) fn block(
     let (sender, answer) = oneshot::channel();
     let waiter = Waiter {
         command: command.kept(),
+        awaited,
         attempt,
         keys: keys.iter().map(|key| (database, crate::store::keep(key))).collect(),
         database,

@@ -7,6 +7,7 @@ use super::lists::{end, pop_some};
 use super::{Context, Counted, Entry, Failure, Outcome, Write, row};
 use crate::args::{Options, integer};
 use crate::store::{Database, End, List};
+use crate::waiters::Awaited;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 
@@ -26,7 +27,7 @@ fn lmpop(context: &mut Context<'_>, command: &Command) -> Outcome {
 fn blmpop(context: &mut Context<'_>, command: &Command) -> Outcome {
     let pop = Pop::parse(&command.args()[1..])?;
     let timeout = seconds(&command.args()[0])?;
-    block(context, command, pop.keys, timeout, Reply::NullArray, |database, command| {
+    block(context, command, pop.keys, timeout, Reply::NullArray, Awaited::List, |database, command| {
         Pop::parse(&command.args()[1..])?.attempt(database)
     })
 }

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::args::{Options, integer, lowercase, position, range};
 use crate::store::{Database, End, List, keep};
+use crate::waiters::{Attempt, Awaited};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 
@@ -192,7 +193,7 @@ fn blmove(context: &mut Context<'_>, command: &Command) -> Outcome {
         // As in Valkey, the reply for no item is then that of `LMOVE`: a null, not a null array.
         return lmove(context, command);
     }
-    block(context, command, &command.args()[..1], timeout, Reply::NullArray, try_lmove)
+    block(context, command, &command.args()[..1], timeout, Reply::NullArray, Awaited::List, try_lmove)
 }
 
 fn try_lmove(database: &mut Database, command: &Command) -> Result<Option<Reply>, Failure> {
@@ -239,10 +240,10 @@ fn brpop(context: &mut Context<'_>, command: &Command) -> Outcome {
 }
 
 /// `... key [key ...] timeout`
-fn block_pop(context: &mut Context<'_>, command: &Command, attempt: crate::waiters::Attempt) -> Outcome {
+fn block_pop(context: &mut Context<'_>, command: &Command, attempt: Attempt) -> Outcome {
     let (keys, timeout) = command.args().split_at(command.args().len() - 1);
     let timeout = seconds(&timeout[0])?;
-    block(context, command, keys, timeout, Reply::NullArray, attempt)
+    block(context, command, keys, timeout, Reply::NullArray, Awaited::List, attempt)
 }
 
 fn try_pop(database: &mut Database, command: &Command, end: End) -> Result<Option<Reply>, Failure> {

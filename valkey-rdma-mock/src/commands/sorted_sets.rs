@@ -7,6 +7,7 @@ use super::keys::{ScanOptions, Scanned, portion};
 use super::{AllButLast, Context, Entry, Failure, First, Outcome, Read, Write, count, row};
 use crate::args::{float, lowercase};
 use crate::store::{Database, SortedSet};
+use crate::waiters::{Attempt, Awaited};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Protocol;
 use valkey_rdma_server::Reply;
@@ -241,10 +242,10 @@ fn bzpopmax(context: &mut Context<'_>, command: &Command) -> Outcome {
 }
 
 /// `... key [key ...] timeout`
-fn block_pop(context: &mut Context<'_>, command: &Command, attempt: crate::waiters::Attempt) -> Outcome {
+fn block_pop(context: &mut Context<'_>, command: &Command, attempt: Attempt) -> Outcome {
     let (keys, timeout) = command.args().split_at(command.args().len() - 1);
     let timeout = seconds(&timeout[0])?;
-    block(context, command, keys, timeout, Reply::NullArray, attempt)
+    block(context, command, keys, timeout, Reply::NullArray, Awaited::SortedSet, attempt)
 }
 
 fn try_pop(database: &mut Database, command: &Command, highest: bool) -> Result<Option<Reply>, Failure> {

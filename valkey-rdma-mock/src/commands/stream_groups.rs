@@ -7,6 +7,7 @@ use super::streams::{INVALID_ID, ReadPlan, by_stream, entry_reply, id_reply, str
 use super::{Context, Entry, Failure, First, Outcome, Second, Streams, Write, container, count, row};
 use crate::args::{Options, integer, lowercase};
 use crate::store::{Database, Group, Pending, Stream, StreamId, keep};
+use crate::waiters::Awaited;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Protocol;
 use valkey_rdma_server::Reply;
@@ -162,13 +163,7 @@ pub(super) fn xreadgroup(context: &mut Context<'_>, command: &Command) -> Outcom
         return Err(Failure::new("ERR Missing GROUP option for XREADGROUP"));
     };
     for (key, id) in plan.keys.iter().zip(plan.ids) {
-        let known = stream(context.database(), key)?.is_some_and(|stream| stream.groups.contains_key(group));
-        if !known {
-            let (key, group) = (String::from_utf8_lossy(key), String::from_utf8_lossy(group));
-            return Err(Failure::from(format!(
-                "NOGROUP No such key '{key}' or consumer group '{group}' in XREADGROUP with GROUP option"
-            )));
-        }
+        check_group(context.database(), key, group)?;
         match &id[..] {
             b">" => {}
             b"$" => {
@@ -185,13 +180,29 @@ pub(super) fn xreadgroup(context: &mut Context<'_>, command: &Command) -> Outcom
     let again = plan.command(resp3);
     match plan.block {
         None => Ok(try_read(context.database(), &again)?.unwrap_or(Reply::NullArray)),
-        Some(timeout) => block(context, &again, plan.keys, timeout, Reply::NullArray, try_read),
+        Some(timeout) => {
+            block(context, &again, plan.keys, timeout, Reply::NullArray, Awaited::Changed, try_read)
+        }
     }
+}
+
+fn check_group(database: &Database, key: &[u8], group: &[u8]) -> Result<(), Failure> {
+    if stream(database, key)?.is_some_and(|stream| stream.groups.contains_key(group)) {
+        return Ok(());
+    }
+    let (key, group) = (String::from_utf8_lossy(key), String::from_utf8_lossy(group));
+    let text =
+        format!("NOGROUP No such key '{key}' or consumer group '{group}' in XREADGROUP with GROUP option");
+    Err(text.into())
 }
 
 fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>, Failure> {
     let plan = ReadPlan::parse(command, true)?;
     let Some((name, consumer)) = plan.group else { return Err(Failure::SYNTAX) };
+    // Nothing is delivered if one of the keys has lost its group since.
+    for key in plan.keys {
+        check_group(database, key, name)?;
+    }
     let now = database.now();
     let mut found = Vec::new();
     for (key, id) in plan.keys.iter().zip(plan.ids) {

@@ -6,6 +6,7 @@ use super::blocking::block;
 use super::{Context, Entry, Failure, First, Outcome, Read, Streams, Write, count, row};
 use crate::args::{Options, integer, lowercase};
 use crate::store::{Database, Stream, StreamId, keep, number};
+use crate::waiters::Awaited;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Protocol;
 use valkey_rdma_server::Reply;
@@ -293,7 +294,9 @@ fn xread(context: &mut Context<'_>, command: &Command) -> Outcome {
     let again = plan.command(resp3);
     match plan.block {
         None => Ok(try_read(context.database(), &again)?.unwrap_or(Reply::NullArray)),
-        Some(timeout) => block(context, &again, plan.keys, timeout, Reply::NullArray, try_read),
+        Some(timeout) => {
+            block(context, &again, plan.keys, timeout, Reply::NullArray, Awaited::Stream, try_read)
+        }
     }
 }
 

@@ -206,6 +206,28 @@ async fn a_watched_key_that_expires_right_before_exec_ends_the_transaction() {
     assert_eq!(caller.call("EXEC").await, Reply::NullArray);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_watched_key_that_has_expired_before_watch_does_not_end_the_transaction() {
+    let mut caller = caller();
+    caller.call("SET k v PX 100").await;
+    tokio::time::advance(Duration::from_millis(100)).await;
+    caller.call("WATCH k").await;
+    caller.call("MULTI").await;
+    caller.call("SET k new").await;
+    assert_eq!(caller.call("EXEC").await, Reply::Array(vec![Reply::OK]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_has_expired_before_it_is_read_is_tracked() {
+    let mut caller = caller();
+    caller.call("HELLO 3").await;
+    caller.call("CLIENT TRACKING ON").await;
+    caller.call("SET k v PX 100").await;
+    tokio::time::advance(Duration::from_millis(100)).await;
+    assert_eq!(caller.call("GET k").await, Reply::Null);
+    assert_eq!(caller.mock.state().tracking.keys(), 1);
+}
+
 /// The killed one learns of it only in its next turn, which here comes after the push.
 #[tokio::test]
 async fn a_client_killed_while_it_waits_takes_nothing() {

@@ -250,9 +250,9 @@ impl Database {
         }
     }
 
-    /// The keys that changed since the last [`take_changed`](Self::take_changed).
-    pub(crate) fn changed(&self) -> &[Bytes] {
-        &self.changed
+    /// True if keys changed since the last [`take_changed`](Self::take_changed).
+    pub(crate) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
     }
 
     /// Moves a key within `deadlines`.
