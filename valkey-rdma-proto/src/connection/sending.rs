@@ -135,7 +135,8 @@ impl Connection {
     }
 
     pub(super) fn poll_requested_fence(&mut self) -> Option<Work> {
-        if !self.fence_wanted || self.queue.room() <= CONTROL_RESERVE {
+        // Before the peer's Register there is no place to write to. Transfers may have been sent.
+        if !self.fence_wanted || self.queue.room() <= CONTROL_RESERVE || !self.tx.is_registered() {
             return None;
         }
         self.fence_wanted = false;

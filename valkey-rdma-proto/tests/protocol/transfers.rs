@@ -18,10 +18,15 @@ fn server() -> Scripted {
 }
 
 fn server_with(config: Config) -> Scripted {
+    let mut scripted = before_the_clients_register(config);
+    scripted.says(ControlMessage::RegisterXferMemory(PEER_MEMORY));
+    scripted
+}
+
+fn before_the_clients_register(config: Config) -> Scripted {
     let config = Config { offers: FeatureSet::DIRECT, max_piece: PIECE, ..config };
     let mut scripted = Scripted::new(Role::Server, config);
     scripted.establish();
-    scripted.says(ControlMessage::RegisterXferMemory(PEER_MEMORY));
     let choice = Features { select: FEATURE_SELECTOR, bits: FeatureSet::DIRECT.bits() };
     scripted.says(ControlMessage::SetClientFeature(choice));
     scripted.acknowledge();
@@ -135,6 +140,19 @@ fn transfers_leave_room_for_messages_and_go_on_as_the_queue_empties_l1() {
     scripted.acknowledge();
     assert_eq!(scripted.data.len() as u32, pieces + 1);
     assert!(!is_direct(scripted.data.last().unwrap()), "the reply");
+}
+
+#[test]
+fn an_acknowledgement_of_transfers_that_is_asked_for_before_the_clients_register_waits_for_it_l4() {
+    let mut scripted = before_the_clients_register(Config::new(Role::Server));
+    start(&mut scripted, Direction::Write, 100 * PIECE);
+    scripted.request_acknowledgement();
+    scripted.acknowledge();
+    assert_eq!((scripted.data.len(), scripted.core.transferred()), (100, 1), "there is no place for a fence");
+    scripted.says(ControlMessage::RegisterXferMemory(PEER_MEMORY));
+    assert_eq!(scripted.data.len(), 101);
+    let fence = scripted.data.last().unwrap();
+    assert_eq!((fence.local.len, fence.signalled), (0, true));
 }
 
 #[test]
