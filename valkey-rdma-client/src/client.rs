@@ -34,7 +34,8 @@ mod dedicated;
 /// client sends them on a connection of their own. A busy server is slow to accept one: until its `busy-reply-threshold` has passed (5 s by
 /// default), it answers no client. In a [`pipeline`](Self::pipeline) commands keep their order, so SCRIPT KILL and FUNCTION KILL are refused
 /// there. CLIENT KILL is sent as any command, because it spares the connection that sends it, and so the commands of other tasks.
-/// CLIENT UNBLOCK is too: what it ends has a connection of its own.
+/// CLIENT UNBLOCK is too: what it ends has a connection of its own. In a cluster, these and CLIENT UNPAUSE need
+/// [a node](crate::cluster::Cluster::command_on).
 ///
 /// # State that tasks share
 /// Commands that would change the connection for other tasks, or break it, are refused ([`Error::Refused`]), and the

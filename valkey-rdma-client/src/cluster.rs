@@ -34,7 +34,7 @@
 //! | SCRIPT KILL, FUNCTION KILL | all primaries, on connections of their own | the first success |
 //! | INFO, MEMORY STATS, LATENCY LATEST, RANDOMKEY | all primaries, or all nodes | a map from address to reply |
 //! | SCAN | refused: see [`Client::scan`](crate::Client::scan) | |
-//! | SHUTDOWN, BGSAVE, DEBUG, most of CLUSTER | refused: see [`Cluster::command_on`] | |
+//! | SHUTDOWN, BGSAVE, DEBUG, most of CLUSTER, ACL LOAD, CLIENT KILL, UNBLOCK, PAUSE, UNPAUSE | refused: see [`Cluster::command_on`] | |
 //! | others, such as PUBLISH, TIME, CONFIG GET | some primary | its reply |
 //!
 //! "All nodes" are those of the client's map, which [`Cluster::status`] lists. For some seconds after a node was added, the map may lack it.

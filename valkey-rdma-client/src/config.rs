@@ -13,7 +13,7 @@ mod read_from;
 
 pub(crate) use self::cluster::ClusterConfig;
 pub use self::credentials::Credentials;
-use self::credentials::CredentialsProvider;
+pub(crate) use self::credentials::CredentialsProvider;
 pub use self::read_from::{ReadCandidate, ReadFrom};
 
 /// Settings of a client. [`Config::default`] works unedited; the address to connect to is set by the

@@ -51,7 +51,7 @@ impl Service {
             name: sentinels.service().to_owned(),
             sentinels: asked.collect(),
             inquirer: Connector::new(template.clone(), config.clone()),
-            rules: PortRules::new(template),
+            rules: PortRules::new(template, config),
             primary: watch::Sender::new("".into()),
         }
     }

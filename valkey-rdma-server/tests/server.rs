@@ -27,22 +27,6 @@ async fn listeners_share_one_handler() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_refused_with_a_reply() {
-    let server = start(Store::default(), &Limits::default().max_connections(2)).await;
-    let mut admitted = wires(&server).await;
-    for wire in &mut admitted {
-        wire.dialogue(&[("PING", "+PONG\r\n")]).await;
-    }
-    for wire in &mut wires(&server).await {
-        wire.expect("-ERR max number of clients reached\r\n").await;
-        wire.expect_end().await;
-    }
-    for wire in &mut admitted {
-        wire.dialogue(&[("PING", "+PONG\r\n")]).await;
-    }
-}
-
-#[tokio::test]
 async fn a_connection_that_ends_makes_room_for_another() {
     let server = start(Store::default(), &Limits::default().max_connections(1)).await;
     for listening in server.listening() {
@@ -247,7 +231,7 @@ async fn a_port_is_changed_without_disturbing_connections() {
 }
 
 #[tokio::test]
-async fn refused_connections_are_counted_by_cause() {
+async fn refused_connections_get_a_reply_and_are_counted_by_cause() {
     let server = start(Store::default(), &Limits::default().max_connections(2)).await;
     let mut admitted = wires(&server).await;
     for wire in &mut admitted {
@@ -258,6 +242,7 @@ async fn refused_connections_are_counted_by_cause() {
         wire.expect_end().await;
     }
     for wire in &mut admitted {
+        wire.dialogue(&[("PING", "+PONG\r\n")]).await;
         wire.send("*1\r\n:1\r\n").await;
         wire.expect("-ERR Protocol error: expected '$', got ':'\r\n").await;
         wire.expect_end().await;

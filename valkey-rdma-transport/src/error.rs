@@ -295,6 +295,12 @@ pub enum TransportError {
         /// Why.
         cause: SharedCqError,
     },
+    /// The runtime that drove the connection has shut down: the one in which the stream was made, or was last
+    /// [driven](crate::Stream::driven).
+    #[error(
+        "the tokio runtime that drove this connection has shut down: keep it for as long as its connections"
+    )]
+    RuntimeEnded,
     /// The peer's host refused the connection.
     #[error(
         "{peer} refused the connection ({device}): nothing listens there, or not on this transport (connection manager \

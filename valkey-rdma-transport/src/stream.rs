@@ -68,6 +68,9 @@ use crate::stats::{Info, Stats};
 /// A task in the background takes what the device reports. A [driven](Self::driven) stream has none: the task that reads and
 /// writes it does that too.
 ///
+/// If the runtime of that task shuts down first, the connection ends with [`TransportError::RuntimeEnded`], and what was not delivered
+/// may be lost: keep the runtime until [`shutdown`](tokio::io::AsyncWriteExt::shutdown) has returned.
+///
 /// # Cancel safety
 ///
 /// Every method here is cancel safe, and so is every future of `AsyncReadExt` and `AsyncWriteExt` that is cancel safe on
@@ -229,7 +232,7 @@ impl Stream {
     ///
     /// # Panics
     /// Outside of a tokio runtime. A driven stream also panics if it is read outside of one; writing and shutdown use the
-    /// runtime of this call.
+    /// runtime of this call. So does what drives the stream in the background afterwards: keep that runtime.
     #[must_use]
     pub fn driven(mut self) -> Self {
         if self.owners_driver.is_none() {

@@ -1,14 +1,20 @@
-//! Streams that their only task drives. See `stream_pair` for how a device is chosen.
+//! Streams that their only task drives, and streams whose driver is gone. See `stream_pair` for how a device is chosen.
 
 #![cfg(feature = "emulated")]
 
-use std::pin::Pin;
-use std::task::{Context, Waker};
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
 
-use stream_pair::{bounded, defaults, pair, pattern, polling_modes};
+use stream_pair::{bounded, defaults, device, listen, pair, pattern, polling_modes};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::runtime::{Builder, Handle};
-use valkey_rdma_transport::{Config, Stream};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+use valkey_rdma_transport::{Config, Stream, TransportError};
 
 mod stream_pair;
 
@@ -69,7 +75,7 @@ async fn a_write_that_waits_drives_the_connection_w6() {
 /// It needs a timer, and the thread of a client's caller may have no runtime.
 #[test]
 fn a_write_that_waits_outside_of_a_runtime_drives_within_its_own() {
-    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = one_thread();
     let config = defaults().rx_size(10_001).send_buffer(1 << 16);
     let (client, server) = runtime.block_on(pair(&config, &config));
     let mut client = runtime.block_on(async { client.driven() });
@@ -77,6 +83,80 @@ fn a_write_that_waits_outside_of_a_runtime_drives_within_its_own() {
     let mut cx = Context::from_waker(Waker::noop());
     while Pin::new(&mut client).poll_write(&mut cx, &bytes).is_ready() {}
     runtime.block_on(async { drop((client, server)) });
+}
+
+fn one_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// A connected stream and its runtime. The server's side lives on a thread of its own until the sender is dropped.
+fn with_its_runtime() -> (Stream, Runtime, oneshot::Sender<()>) {
+    let (end, ended) = oneshot::channel();
+    let (sender, address) = mpsc::channel();
+    thread::spawn(move || {
+        one_thread().block_on(async move {
+            let mut listener = listen(&defaults()).await;
+            sender.send(listener.local_addr()).expect("the test waits");
+            let _server = listener.accept().await.expect("accepts");
+            let _ = ended.await;
+        });
+    });
+    let (address, runtime) = (address.recv().expect("listens"), one_thread());
+    let config = defaults().linger(Duration::from_secs(60));
+    let client = runtime.block_on(Stream::connect(device(), address, &config)).expect("connects");
+    (client, runtime, end)
+}
+
+fn names_the_runtime<T>(outcome: io::Result<T>) {
+    let Err(error) = outcome else { panic!("no driver, and no error") };
+    let typed = error.get_ref().and_then(|error| error.downcast_ref::<TransportError>());
+    assert!(matches!(typed, Some(TransportError::RuntimeEnded)), "{error:?}");
+    assert!(error.to_string().contains("runtime"), "{error}");
+}
+
+#[test]
+fn reads_and_writes_end_with_the_runtime_that_drives_the_stream() {
+    let (mut client, runtime, _server) = with_its_runtime();
+    drop(runtime);
+    let other = one_thread();
+    names_the_runtime(other.block_on(bounded(client.read(&mut [0]))));
+    names_the_runtime(other.block_on(bounded(client.write(&[0]))));
+    names_the_runtime(other.block_on(bounded(client.shutdown())));
+}
+
+#[test]
+fn a_read_that_waits_ends_with_the_runtime_that_drives_the_stream() {
+    let (mut client, runtime, _server) = with_its_runtime();
+    let mut byte = [0];
+    let read = async {
+        let mut read = pin!(client.read(&mut byte));
+        assert!(poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx).is_pending())).await);
+        // This one may be dropped inside of another.
+        runtime.shutdown_background();
+        bounded(read).await
+    };
+    names_the_runtime(one_thread().block_on(read));
+}
+
+#[test]
+fn a_shutdown_that_waits_ends_with_the_runtime_that_drives_the_stream() {
+    let (mut client, runtime, _server) = with_its_runtime();
+    let shutdown = async {
+        let mut shutdown = pin!(client.shutdown());
+        assert!(poll_fn(|cx| Poll::Ready(shutdown.as_mut().poll(cx).is_pending())).await);
+        runtime.shutdown_background();
+        bounded(shutdown).await
+    };
+    names_the_runtime(one_thread().block_on(shutdown));
+}
+
+#[test]
+fn a_driven_stream_that_rests_when_its_runtime_has_shut_down_ends() {
+    let (client, runtime, _server) = with_its_runtime();
+    let client = runtime.block_on(async { client.driven() });
+    drop(runtime);
+    let mut client = client.resting();
+    names_the_runtime(one_thread().block_on(bounded(client.read(&mut [0]))));
 }
 
 #[tokio::test]

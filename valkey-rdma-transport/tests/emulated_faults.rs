@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use valkey_rdma_proto::work::FailureStatus;
+use valkey_rdma_proto::work::{FailureStatus, ReceiveRequest};
 use valkey_rdma_transport::device::{self, DeviceConnection, DeviceLayer, DeviceOptions};
 use valkey_rdma_transport::emulated::{Device, Link};
 use valkey_rdma_transport::{CloseReason, Config, DeviceKind, Listener, Stream, TransportError};
@@ -129,6 +129,44 @@ async fn the_application_gets_the_error_of_the_device_with_its_source() {
     }
     let error = client.close_error();
     assert!(matches!(error, Some(TransportError::Device { call: "ibv_req_notify_cq", .. })), "{error:?}");
+}
+
+/// A device that takes no receives.
+struct Unreceiving {
+    below: Box<dyn DeviceConnection>,
+    establishes: Arc<AtomicBool>,
+}
+
+impl DeviceLayer for Unreceiving {
+    fn below(&self) -> &dyn DeviceConnection {
+        &*self.below
+    }
+
+    fn below_mut(&mut self) -> &mut dyn DeviceConnection {
+        &mut *self.below
+    }
+
+    fn post_receives(&mut self, _: &[ReceiveRequest]) -> Result<(), TransportError> {
+        let source = io::Error::from_raw_os_error(12).into();
+        Err(TransportError::Device { call: "ibv_post_recv", source })
+    }
+
+    fn establish(&mut self) -> Result<(), TransportError> {
+        self.establishes.store(true, Ordering::SeqCst);
+        self.below.establish()
+    }
+}
+
+#[tokio::test]
+async fn without_its_receives_a_connection_is_not_asked_for_and_the_error_is_that_of_the_device() {
+    let listener = Listener::bind(DeviceKind::Emulated, ANY, &Config::default()).await.expect("listens");
+    let options = DeviceOptions::default();
+    let below = device::open(DeviceKind::Emulated, listener.local_addr(), &options).await.expect("opens");
+    let establishes = Arc::new(AtomicBool::new(false));
+    let layer = Unreceiving { below, establishes: Arc::clone(&establishes) };
+    let error = Stream::connect_over(Box::new(layer), &Config::default()).await.expect_err("no receives");
+    assert!(matches!(error, TransportError::Device { call: "ibv_post_recv", .. }), "{error:?}");
+    assert!(!establishes.load(Ordering::SeqCst), "it was asked for");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 use tokio::time::timeout;
 
 use crate::command::Command;
-use crate::config::Config;
+use crate::config::{Config, CredentialsProvider};
 use crate::endpoint::{AddressMap, Endpoint, MappedAddress, NodeAddress, RdmaPort, Transport};
 use crate::error::{ClusterError, Error};
 use crate::events::ServerEvents;
@@ -17,12 +17,19 @@ pub(crate) struct PortRules {
     /// Of the seeds: scheme, login and options.
     pub(super) template: Endpoint,
     pub(super) map: Option<AddressMap>,
+    /// Logs in where a node is asked for its port.
+    pub(super) credentials: Option<CredentialsProvider>,
 }
 
 impl PortRules {
-    /// The rule of the URL alone.
-    pub(crate) fn new(template: Endpoint) -> Self {
-        Self { template, map: None }
+    /// The rule of the URL alone. Nodes that are asked get the login of `config`.
+    pub(crate) fn new(template: Endpoint, config: &Config) -> Self {
+        Self { template, map: None, credentials: config.credentials.clone() }
+    }
+
+    /// The program's mapping, and then the rule of the URL.
+    pub(super) fn with_map(self, map: Option<AddressMap>) -> Self {
+        Self { map, ..self }
     }
 
     /// True if nodes are reached where they are announced.
@@ -70,7 +77,8 @@ impl PortRules {
     async fn discover(&self, announced: &NodeAddress) -> Result<Option<u16>, Error> {
         let endpoint = self.template.over_tcp(&*announced.host, announced.port);
         let limit = endpoint.timeout();
-        let config = Config::default().reconnect(None).command_timeout(limit);
+        let mut config = Config::default().reconnect(None).command_timeout(limit);
+        config.credentials.clone_from(&self.credentials);
         let ask = async {
             let client = Server::start(Connector::new(endpoint, config), None, ServerEvents::alone()).await?;
             client.execute(Command::from_args(["INFO", "server"])).await
@@ -101,7 +109,7 @@ mod tests {
     use super::*;
 
     fn rules(url: &str) -> PortRules {
-        PortRules { template: url.parse().expect("a URL"), map: None }
+        PortRules::new(url.parse().expect("a URL"), &Config::default())
     }
 
     async fn port(url: &str, announced: u16) -> Result<u16, Error> {
@@ -142,6 +150,20 @@ mod tests {
             found,
             [at(Transport::Rdma, "fabric", 11), at(Transport::Tcp, "plain", 12), at(Transport::Rdma, "h", 5)]
         );
+    }
+
+    /// The nodes of a cluster announce such addresses without the interface.
+    #[tokio::test]
+    async fn a_link_local_node_is_on_the_interface_of_the_seed_also_over_tcp() {
+        let mut rules = rules("rdma://[fe80::1%25eth0]:1");
+        rules.map = Some(Arc::new(|announced| match announced.port {
+            1 => Some(MappedAddress::At(announced.clone())),
+            _ => Some(MappedAddress::Tcp(announced.clone())),
+        }));
+        for port in [1, 2] {
+            let endpoint = rules.endpoint(&NodeAddress::new("fe80::2", port)).await.expect("mapped");
+            assert_eq!(endpoint.host(), "fe80::2%eth0");
+        }
     }
 
     #[test]

@@ -149,9 +149,9 @@ impl<'a> ClusterCall<'a> {
         }
     }
 
-    /// The call of this command, which may run twice if the command says so.
+    /// The call of this command, which may run twice if the command may.
     pub(super) fn of(core: &'a Core, command: &Command, target: Target, deadline: Option<Deadline>) -> Self {
-        Self::new(core, target, deadline, command.name()).repeatable(command.is_idempotent())
+        Self::new(core, target, deadline, command.name()).repeatable(command.may_run_twice())
     }
 
     /// Whether running it twice does no harm.
@@ -207,7 +207,7 @@ impl<'a> ClusterCall<'a> {
     }
 
     async fn overtake(&self, place: &Place, command: Box<Command>) -> Result<Value, Failed> {
-        let limited = place.client.limited(Command::clone(&command));
+        let limited = within(&command, self.deadline);
         let answer = async { self.core.checkout(place, Purpose::Overtaking).await?.exchange(limited).await };
         answer.await.map_err(|error| Failed { command: Some(command), ..error.into() })
     }
@@ -237,6 +237,9 @@ impl<'a> ClusterCall<'a> {
                 None => self.chosen.take().or_else(|| self.pick(&self.core.topology.map())),
             };
             let Some(node) = node else {
+                if self.core.is_closed() {
+                    return Err(self.core.closed_error());
+                }
                 let slot = match self.target {
                     Target::Slot(slot, _) | Target::Primary(_, slot) => Some(slot),
                     Target::Any | Target::Node(_) => None,
@@ -259,6 +262,8 @@ impl<'a> ClusterCall<'a> {
                 // The attempt may have to wait for longer than the cluster takes to replace the node.
                 never = self.core.request_refreshes() => match never {},
                 () = until(patience) => Err(self.late(&node)),
+                // The error is that of the next look.
+                () = self.core.ended() => continue,
             };
             match connected {
                 Ok(client) => return Ok(Place { node, client, asking }),
@@ -316,6 +321,15 @@ impl<'a> ClusterCall<'a> {
     }
 }
 
+/// The command of a try on a dedicated connection: it has what is left of the time of its call. Connecting has the endpoint's timeout in
+/// addition.
+pub(super) fn within(command: &Command, deadline: Option<Deadline>) -> Command {
+    match deadline {
+        None => command.clone(),
+        Some(deadline) => command.clone().timeout(deadline.at.saturating_duration_since(Instant::now())),
+    }
+}
+
 /// How long a command has waited for the cluster. A command may wait for [`offline_timeout`](crate::Config::offline_timeout) from its first
 /// failure on; but the time in which a node ran a try, and then answered it, is not time in which the command waited.
 #[derive(Default)]
@@ -354,5 +368,21 @@ impl Trouble {
 
     fn lasted(&self) -> Duration {
         self.began.map_or(Duration::ZERO, |began| began.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_try_has_what_is_left_of_the_time_of_its_call() {
+        let command = Command::new("WATCH").timeout(Duration::from_secs(10));
+        let deadline = command.limit().and_then(Deadline::after);
+        for left in [10, 6, 2, 0] {
+            assert_eq!(within(&command, deadline).limit(), Some(Duration::from_secs(left)));
+            tokio::time::advance(Duration::from_secs(4)).await;
+        }
+        assert_eq!(within(&Command::new("WATCH"), None).limit(), None);
     }
 }

@@ -67,7 +67,7 @@ impl Cluster {
     }
 
     /// Sends a command to the node of its keys, or to the nodes that its description names, and returns its reply.
-    pub(crate) async fn execute(&self, mut command: Command) -> Result<Value, Error> {
+    pub(crate) async fn execute(&self, command: Command) -> Result<Value, Error> {
         if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
         }
@@ -75,9 +75,6 @@ impl Cluster {
         // compiler limits how deep futures may nest.
         match only_key(&command).map(|(key, access)| (slot_of(key), access)) {
             Some((slot, access)) => {
-                if access == Access::Read {
-                    command.set_idempotent();
-                }
                 let limit = self.core.config.limit(&command);
                 self.core.send_to_slot(command, slot, access, limit).await
             }

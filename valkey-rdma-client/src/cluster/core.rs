@@ -77,7 +77,7 @@ impl Core {
         node_config.reconnect = None;
         node_config.read_replicas = config.cluster.read_from.uses_replicas();
         let settings = Arc::new(DialSettings {
-            rules: PortRules { template: template.clone(), map: config.cluster.address_map.clone() },
+            rules: PortRules::new(template.clone(), config).with_map(config.cluster.address_map.clone()),
             config: node_config,
             backoff: config.reconnect.unwrap_or_default(),
             events: EventHub::new(),
@@ -96,7 +96,7 @@ impl Core {
         let topology = Arc::new(Topology::new(settings, seeds.clone(), departed));
         let counters = Arc::<Mutex<ClusterCounters>>::default();
         let (limit, zones) = (template.timeout(), config.cluster.read_from.uses_zones());
-        topology.install(ask(&seeds, limit, zones).await?);
+        topology.install(ask(&[seeds], limit, zones).await?);
         let (refresh, requests) = mpsc::channel(MOST_REQUESTS);
         let task = RefreshTask {
             topology: Arc::downgrade(&topology),
@@ -107,7 +107,15 @@ impl Core {
             limit,
             zones,
         };
-        runtime.spawn(task.run());
+        let closed = watch::Sender::new(false);
+        let mut ends = closed.subscribe();
+        runtime.spawn(async move {
+            tokio::select! {
+                () = task.run() => {}
+                // No node would answer any more.
+                _ = ends.wait_for(|closed| *closed) => {}
+            }
+        });
         if let Some(limit) = config.cluster.silence_limit {
             let (topology, refresh) = (Arc::downgrade(&topology), refresh.downgrade());
             let counters = counters.clone();
@@ -121,7 +129,7 @@ impl Core {
             counters,
             learned: Mutex::default(),
             refresh,
-            closed: watch::Sender::new(false),
+            closed,
             runtime,
         })
     }
@@ -162,7 +170,9 @@ impl Core {
             _ => {
                 let mut connection = place.client.checkout(purpose).await?;
                 if place.asking {
-                    connection.exchange(place.client.limited(Command::new("ASKING"))).await?;
+                    // As connecting does, this takes time beside that of the command.
+                    let limit = place.client.endpoint().timeout();
+                    connection.exchange(Command::new("ASKING").timeout(limit)).await?;
                 }
                 Ok(connection)
             }
@@ -301,6 +311,8 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.close();
+        // Attempts to connect that wait have their nodes.
+        self.topology.every_node().iter().for_each(|node| drop(node.close()));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use valkey_rdma_resp::{ServerErrorKind, Value};
 
-use super::call::{ClusterCall, Target};
+use super::call::{ClusterCall, Target, within};
 use super::client::Cluster;
 use super::core::Place;
 use super::route::{Route, Routed, UNKNOWN, no_route, route, slot_of};
@@ -24,7 +24,7 @@ impl Cluster {
         let deadline = command.limit().and_then(Deadline::after);
         let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
         let attempt = |place| {
-            let command = command.clone();
+            let command = within(&command, deadline);
             async move { self.core.checkout(&place, Purpose::Call).await?.exchange(command).await }
         };
         call.run(attempt).await
@@ -124,10 +124,7 @@ impl Cluster {
         }
         let description = find(command).ok_or_else(|| no_route(command, UNKNOWN))?;
         match route(command, description)? {
-            Routed::Slot(slot) => {
-                let repeatable = description.access == Access::Read || command.is_idempotent();
-                Ok((Target::Slot(slot, Access::Write), repeatable))
-            }
+            Routed::Slot(slot) => Ok((Target::Slot(slot, Access::Write), command.may_run_twice())),
             _ => Err(no_route(command, "it needs keys of one slot").into()),
         }
     }

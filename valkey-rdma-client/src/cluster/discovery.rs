@@ -33,12 +33,12 @@ pub(super) struct Report {
     pub(super) zones: HashMap<String, Arc<str>>,
 }
 
-/// Asks nodes, some at a time and in this order, until one knows the cluster. Of several answers, the one with the most
-/// slots and then the latest epoch counts. One without slots counts only if no other node has any.
-pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Result<Report, Error> {
+/// Asks nodes, some at a time and in this order, until one knows the cluster: those of a group only if none of the groups before does. Of
+/// several answers, the one with the most slots and then the latest epoch counts. One without slots counts only if no other node has any.
+pub(super) async fn ask(groups: &[Vec<Arc<Node>>], limit: Duration, zones: bool) -> Result<Report, Error> {
     let mut last = None;
     let mut best: Option<Report> = None;
-    for asked in nodes.chunks(ASKED_AT_ONCE) {
+    for asked in groups.iter().flat_map(|nodes| nodes.chunks(ASKED_AT_ONCE)) {
         let mut answers = JoinSet::new();
         for node in asked {
             let node = node.clone();
@@ -78,12 +78,13 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
             break;
         }
     }
+    let tried = groups.iter().map(Vec::len).sum();
     best.ok_or_else(|| match last {
         None => EndpointError::NoSeeds.into(),
-        Some(only) if nodes.len() == 1 => only,
+        Some(only) if tried == 1 => only,
         // What the server says is worth more than that others are down.
         Some(answered @ Error::Cluster(_)) => answered,
-        Some(last) => ClusterError::Unreachable { tried: nodes.len(), last: Box::new(last) }.into(),
+        Some(last) => ClusterError::Unreachable { tried, last: Box::new(last) }.into(),
     })
 }
 

@@ -303,7 +303,14 @@ impl Attempt {
     async fn run(mut self, pause: impl Future<Output = ()>) {
         let node = &self.node;
         pause.await;
-        lock(&node.dial).redialer.begins();
+        {
+            let mut dial = lock(&node.dial);
+            if dial.closed {
+                self.error = Some(node.closed_error());
+                return;
+            }
+            dial.redialer.begins();
+        }
         let connected = node.connect().await;
         let mut dial = lock(&node.dial);
         self.error = match connected {

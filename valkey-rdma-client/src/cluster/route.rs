@@ -144,6 +144,9 @@ fn concerns_one_node(command: &Command, description: &Description<'_>) -> bool {
         b"SHUTDOWN" | b"REPLICAOF" | b"SLAVEOF" | b"FAILOVER" | b"BGSAVE" | b"SAVE" | b"BGREWRITEAOF"
         | b"DEBUG" | b"MODULE" | b"SWAPDB" => true,
         b"CLUSTER" => !READ_BY_ANY.contains(&&sub[..]),
+        // The ids of clients are a node's own.
+        b"CLIENT" => [&b"KILL"[..], b"PAUSE", b"UNBLOCK", b"UNPAUSE"].contains(&&sub[..]),
+        b"ACL" => sub == b"LOAD",
         _ => false,
     }
 }
@@ -195,7 +198,17 @@ mod tests {
         for any in ["MODULE LIST", "module help", "DEBUG HELP"] {
             assert_eq!(routed(any).expect("any"), Routed::Any, "{any}");
         }
-        for one in ["SHUTDOWN", "CLUSTER FAILOVER", "DEBUG SLEEP 1", "SCAN 0", "MODULE LOAD x", "MODULE"] {
+        let ones = [
+            "SHUTDOWN",
+            "CLUSTER FAILOVER",
+            "DEBUG SLEEP 1",
+            "SCAN 0",
+            "MODULE LOAD x",
+            "MODULE",
+            "ACL LOAD",
+        ];
+        let of_clients = ["CLIENT KILL ID 7", "client unblock 7", "CLIENT PAUSE 9", "CLIENT UNPAUSE"];
+        for one in ones.iter().chain(&of_clients) {
             assert!(matches!(routed(one), Err(ClusterError::NoRoute { .. })), "{one}");
         }
     }

@@ -46,15 +46,11 @@ impl Cluster {
     /// # Cancel safety
     /// Same as [`Client::command`](crate::Client::command).
     pub async fn command_on(&self, route: Route, command: impl IntoCommand) -> Result<Value, Error> {
-        let mut command = command.into_command();
+        let command = command.into_command();
         if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
         }
-        let description = find(&command);
-        let response = description.map_or(Response::Default, |description| description.response);
-        if description.is_some_and(|description| description.access == Access::Read) {
-            command.set_idempotent();
-        }
+        let response = find(&command).map_or(Response::Default, |description| description.response);
         let deadline = self.core.config.limit(&command).and_then(Deadline::after);
         let call = Call::command(self.endpoint(), &command);
         let answer = async {

@@ -90,18 +90,20 @@ impl Topology {
         *self.version.borrow()
     }
 
-    /// The nodes to ask for the map, the most promising first: connected ones, then others, then the seeds. Shuffled, so
-    /// that clients do not all ask the same nodes.
-    pub(super) fn sources(&self) -> Vec<Arc<Node>> {
-        let map = self.map.load();
+    /// The nodes to ask for the map, the most promising first: connected ones, then others; and the seeds, to be asked if none of these
+    /// answers. Shuffled, so that clients do not all ask the same nodes.
+    pub(super) fn sources(&self) -> [Vec<Arc<Node>>; 2] {
+        let nodes = self.map.load().nodes();
+        let is_node = |seed: &&Arc<Node>| nodes.iter().any(|node| Arc::ptr_eq(node, seed));
+        let mut seeds: Vec<_> = self.seeds.iter().filter(|seed| !is_node(seed)).cloned().collect();
+        fastrand::shuffle(&mut seeds);
         let (mut connected, mut others): (Vec<_>, Vec<_>) =
-            map.nodes().into_iter().partition(|node| node.live().is_some());
+            nodes.into_iter().partition(|node| node.live().is_some());
         fastrand::shuffle(&mut connected);
         // Primaries first would ask the dead one again and again.
         fastrand::shuffle(&mut others);
-        let mut seeds = self.seeds.clone();
-        fastrand::shuffle(&mut seeds);
-        connected.into_iter().chain(others).chain(seeds).collect()
+        connected.append(&mut others);
+        [connected, seeds]
     }
 
     /// Makes the map that a node reports the current one. Returns whether it differs from the last report. A map
@@ -118,6 +120,7 @@ impl Topology {
             let unmapped = known.take_unmapped(&self.map.load());
             drop(known);
             self.part_with(unmapped);
+            self.disconnect_seeds();
             return false;
         }
         known.patched = false;
@@ -261,7 +264,7 @@ mod tests {
 
     fn topology() -> Topology {
         let settings = DialSettings {
-            rules: PortRules { template: "valkey://seed:1".parse().expect("a URL"), map: None },
+            rules: PortRules::new("valkey://seed:1".parse().expect("a URL"), &Config::default()),
             config: Config::default(),
             backoff: Default::default(),
             events: EventHub::new(),

@@ -2,7 +2,7 @@
 
 use valkey_rdma_resp::{ServerError, ServerErrorKind};
 
-use super::call::{ClusterCall, Target};
+use super::call::{ClusterCall, Target, within};
 use super::client::Cluster;
 use super::core::Place;
 use super::route::{no_route, slot_of};
@@ -21,7 +21,7 @@ impl Cluster {
         let target = Target::Slot(slot, Access::Write);
         let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(true).dedicated();
         let attempt = |place: Place| {
-            let command = command.clone();
+            let command = within(&command, deadline);
             async move {
                 let connection = self.core.checkout(&place, Purpose::Call).await?;
                 let begun = Watch::begin(&place.client, connection, command).await;

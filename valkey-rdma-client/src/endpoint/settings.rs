@@ -246,10 +246,10 @@ impl Endpoint {
         self.settings.gid
     }
 
-    /// How the connection waits for its device.
+    /// How the connection waits for its device; [`Polling::Event`] if that is not set.
     #[must_use]
     pub fn polling(&self) -> Polling {
-        self.settings.polling
+        self.settings.polling.unwrap_or_default()
     }
 
     /// The Sentinels that report the address, if any.
@@ -396,11 +396,11 @@ impl Endpoint {
         self
     }
 
-    /// Sets how the connection waits for its device. Default [`Polling::Event`]; `Busy` uses a whole CPU. Over TCP,
-    /// any other mode is an error.
+    /// Sets how the connection waits for its device. Default: as [`Config::transport`](crate::Config::transport) has it, and that is
+    /// [`Polling::Event`] unless set; `Busy` uses a whole CPU. Connecting over TCP with any mode is an error.
     #[must_use]
     pub fn with_polling(mut self, mode: Polling) -> Self {
-        self.settings.polling = mode;
+        self.settings.polling = Some(mode);
         self
     }
 
@@ -464,8 +464,10 @@ impl Endpoint {
         self
     }
 
-    /// Makes it an endpoint over TCP, without the settings that make no sense there.
+    /// Makes it an endpoint over TCP, without the settings that make no sense there. A link-local address as in
+    /// [`with_address`](Self::with_address).
     pub(crate) fn over_tcp(&self, host: impl Into<String>, port: u16) -> Self {
+        let host = address::on_interface_of(host.into(), &self.host);
         let mut tcp = Self::new(Transport::Tcp, host, port);
         tcp.login.clone_from(&self.login);
         (tcp.database, tcp.protocol) = (self.database, self.protocol);

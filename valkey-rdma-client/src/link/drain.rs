@@ -77,15 +77,16 @@ pub(super) struct Drain {
 impl Drain {
     /// Reads what is outstanding and throws it away, then disconnects. Gives up after [`SILENCE`] and
     /// after [`DRAIN_TIMEOUT`].
-    pub(super) async fn run(self) {
+    pub(super) async fn run(mut self) {
         match timeout(DRAIN_TIMEOUT, self.read()).await {
             Ok(Ok(())) => debug!("disconnected after the end of a reply"),
             Ok(Err(cause)) => debug!(%cause, "connection ended before the reply did"),
             Err(_) => debug!("disconnected in the middle of a reply: its rest takes too long"),
         }
+        self.socket.end();
     }
 
-    async fn read(mut self) -> Result<(), LostCause> {
+    async fn read(&mut self) -> Result<(), LostCause> {
         self.skip(self.bytes).await?;
         while self.replies > 0 || !self.decoder.is_empty() {
             match self.decoder.header().map_err(LostCause::Protocol)? {

@@ -92,7 +92,7 @@ impl RawConnection {
 
     /// Lets go of a stream that has ended, and of its memory. Returns its entry in the client's registry.
     pub(crate) fn abandon(&mut self) -> Option<Registration> {
-        drop(self.take_socket());
+        self.take_socket().end();
         self.decoder = Decoder::new(self.info.protocol);
         self.outstanding = Outstanding::NOTHING;
         self.monitor = None;
@@ -365,10 +365,11 @@ impl Drop for RawConnection {
         let unwritten = self.write_buffer.unwritten_commands();
         let (bytes, replies) = self.outstanding.owed(unwritten);
         let between_replies = replies == 0 && bytes == 0 && self.decoder.is_empty();
-        if between_replies || self.socket.is_over_tcp() {
-            return;
-        }
+        let ends_now = between_replies || self.socket.is_over_tcp();
         let socket = self.take_socket();
+        if ends_now {
+            return socket.end();
+        }
         let decoder = mem::replace(&mut self.decoder, Decoder::new(self.info.protocol));
         let registration = self.registration.take();
         if let Some(registration) = &registration {

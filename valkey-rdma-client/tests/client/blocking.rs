@@ -1,8 +1,6 @@
 //! The client without async.
 
-use std::pin::pin;
-use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::mpsc;
 use std::thread;
 
 use tokio::runtime::{Builder, Handle, RuntimeFlavor};
@@ -12,6 +10,7 @@ use tokio::task::{block_in_place, spawn_blocking};
 use valkey_rdma_client::Command;
 use valkey_rdma_client::blocking::Client;
 
+use crate::executor::without_a_runtime;
 use crate::target::target;
 
 #[test]
@@ -44,26 +43,6 @@ fn threads_share_a_connection_without_a_runtime_of_their_own() {
     runtime.block_on(async { drop(client) });
 }
 
-struct Unparks(thread::Thread);
-
-impl Wake for Unparks {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// An executor that knows nothing of tokio.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unparks(thread::current())));
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
-
 /// A caller that has the connection for itself sends on its own thread, whatever that is.
 #[test]
 fn other_executors_can_run_what_the_async_client_returns() {
@@ -74,12 +53,12 @@ fn other_executors_can_run_what_the_async_client_returns() {
     // More than a send buffer takes at once.
     let value = vec![7; 5 << 20];
     for _ in 0..3 {
-        block_on(client.command(["PING"])).expect("a reply");
-        block_on(client.command(Command::new("SET").arg(&key).arg(&value))).expect("a reply");
-        let got = block_on(client.command(["GET", &key])).expect("a reply");
+        without_a_runtime(client.command(["PING"])).expect("a reply");
+        without_a_runtime(client.command(Command::new("SET").arg(&key).arg(&value))).expect("a reply");
+        let got = without_a_runtime(client.command(["GET", &key])).expect("a reply");
         assert!(got.as_bytes() == Some(&value[..]));
     }
-    block_on(client.command(["DEL", &key])).expect("a reply");
+    without_a_runtime(client.command(["DEL", &key])).expect("a reply");
     runtime.block_on(async { drop(client) });
 }
 

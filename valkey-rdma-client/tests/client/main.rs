@@ -12,6 +12,7 @@ mod blocking;
 mod commands;
 mod dedicated;
 mod element_scans;
+mod executor;
 mod fallback;
 mod large;
 mod pinned;

@@ -9,11 +9,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use valkey_rdma_client::cluster::ReadFrom;
 use valkey_rdma_client::{Client, Config, Error, Fate, Value};
-use valkey_rdma_testkit::ReservedPort;
+use valkey_rdma_testkit::{Folder, ReservedPort};
 
 /// A server in a folder of its own, killed at the end: while it runs a script, it takes no other signal.
 struct Busy {
     _reserved: ReservedPort,
+    _folder: Folder,
     process: Child,
     url: String,
 }
@@ -30,19 +31,18 @@ impl Busy {
         let server = std::env::var_os("VALKEY_RDMA_REAL_SERVER")
             .expect("VALKEY_RDMA_REAL_SERVER names a valkey-server");
         let reserved = ReservedPort::new();
-        let port = reserved.addr().port();
-        let folder = std::env::temp_dir().join(format!("valkey-rdma-busy-{}-{port}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let port = port.to_string();
+        let port = reserved.addr().port().to_string();
+        let folder = Folder::new("busy");
         let process = Process::new(server)
             .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--busy-reply-threshold", "50"])
             .args(more)
-            .current_dir(&folder)
+            .current_dir(folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .expect("valkey-server starts");
-        let server = Self { _reserved: reserved, process, url: format!("valkey://127.0.0.1:{port}") };
+        let server =
+            Self { _reserved: reserved, _folder: folder, process, url: format!("valkey://127.0.0.1:{port}") };
         let end = Instant::now() + PATIENCE;
         while Client::connect(server.url.as_str()).await.is_err() {
             assert!(Instant::now() < end, "the server does not start");

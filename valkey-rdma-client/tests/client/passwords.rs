@@ -11,39 +11,31 @@ use valkey_rdma_client::{
     Backoff, Client, Command, Config, ConnectCause, Credentials, Endpoint, Error, PasswordError,
 };
 use valkey_rdma_mock::{DeviceKind, Mock, MockCluster, MockServer, Transports};
-use valkey_rdma_testkit::wait_until;
+use valkey_rdma_testkit::{Folder, wait_until};
 
 /// A folder with a password file. It goes with the test.
-struct PasswordFile(PathBuf);
+struct PasswordFile(Folder);
 
 impl PasswordFile {
     fn new(name: &str, content: impl AsRef<[u8]>) -> Self {
-        let folder = std::env::temp_dir().join(format!("vrc-password-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        let file = Self(folder);
+        let file = Self(Folder::new(name));
         file.write(content);
         file
     }
 
     fn path(&self) -> PathBuf {
-        self.0.join("password")
+        self.0.path().join("password")
     }
 
     /// Replaces the file at once, as Kubernetes and systemd do.
     fn write(&self, content: impl AsRef<[u8]>) {
-        let next = self.0.join("next");
+        let next = self.0.path().join("next");
         fs::write(&next, content).expect("written");
         fs::rename(next, self.path()).expect("renamed");
     }
 
     fn url(&self, server: &str) -> String {
         format!("{server}?password_file={}", self.path().display())
-    }
-}
-
-impl Drop for PasswordFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -249,6 +241,22 @@ async fn a_provider_is_called_for_each_connection_and_its_login_goes_before_that
     let client = Client::connect_with(endpoint.with_password("wrong"), &config).await.expect("connected");
     client.dedicated().await.expect("connected");
     assert_eq!(calls.load(Ordering::Relaxed), 2);
+}
+
+/// The client asks a node over TCP where its RDMA listener is.
+#[tokio::test]
+async fn a_provider_logs_in_where_a_node_is_asked_for_its_rdma_port() {
+    let mocks = MockCluster::builder(3).transports(Transports::Both(DeviceKind::Emulated)).start().await;
+    let mocks = mocks.expect("free ports");
+    for url in mocks.urls() {
+        run(&connect(&url).await.expect("connected"), &["CONFIG", "SET", "requirepass", "s3cret"]).await;
+    }
+    let (config, _) = provider(&["s3cret"]);
+    let seeds: Vec<_> = mocks.urls().iter().map(|url| format!("{url}?rdma_port=discover")).collect();
+    let client = Client::connect_with(seeds, &config).await.expect("connected");
+    for node in 0..3 {
+        run(&client, &["SET", &mocks.key_of(node, 0), "x"]).await;
+    }
 }
 
 #[tokio::test]

@@ -1,9 +1,7 @@
 //! Clients that outlive the runtime that made them, as one in a `static` that several tests share.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -12,6 +10,8 @@ use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
 use valkey_rdma_client::{Client, Command, Config, Error, cmd};
 use valkey_rdma_mock::{MockCluster, MockServer};
+
+use crate::executor::without_a_runtime;
 
 fn one_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
@@ -46,27 +46,6 @@ fn closing_a_client_that_has_ended_needs_no_runtime() {
         assert_eq!(client.close().now_or_never(), Some(()));
     }
     mock.block_on(server.shutdown());
-}
-
-/// Wakes a thread that waits outside of every runtime.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Waits as another executor than tokio does.
-fn without_a_runtime<T>(work: impl Future<Output = T>) -> T {
-    let mut work = pin!(work);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    loop {
-        match work.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(done) => return done,
-            Poll::Pending => thread::park(),
-        }
-    }
 }
 
 #[test]
@@ -163,7 +142,7 @@ fn a_cluster_client_whose_runtime_has_ended_says_so() {
     first.block_on(subscriber.subscribe(Subscription::Channel, ["news"])).expect("subscribed");
     // The attempt to connect to node 1 begins, and ends with its runtime.
     first.block_on(async {
-        let mut get = std::pin::pin!(cluster.command(["GET", &key]));
+        let mut get = pin!(cluster.command(["GET", &key]));
         assert!(get.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     });
     drop(first);

@@ -71,6 +71,85 @@ async fn a_new_primary_is_found_while_the_attempt_to_connect_to_the_old_one_wait
     waits.await.expect("no panic").expect("the new primary answers");
 }
 
+/// Commands without a limit: one that goes on waiting does not return.
+#[tokio::test]
+async fn a_command_that_waits_for_a_node_ends_with_the_client_and_no_attempt_to_connect_follows() {
+    let mocks = mocks().await;
+    let wait = Duration::from_secs(24 * 3600);
+    let config = watchful().command_timeout(None).offline_timeout(None);
+    let cluster = client_of(&mocks, &config.reconnect(Backoff::default().first(wait).max(wait))).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["GET", &key]).await.expect("a reply");
+    mocks.kill(0).await;
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.command(["GET", &key]).await }
+    });
+    // It asks for the map for as long as it waits.
+    let refreshes = || cluster.cluster().expect("a cluster").status().counters.refreshes;
+    let enough = refreshes() + 3;
+    let asks = async {
+        while refreshes() < enough {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, asks).await.expect("the map is read while the command waits");
+    cluster.close().await;
+    let ended = timeout(PATIENCE, waits).await.expect("no hang").expect("no panic");
+    assert!(matches!(ended, Err(Error::Lost(_))), "{ended:?}");
+
+    mocks.restart(0).await.expect("its port is free");
+    advance(wait, 2).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(mocks.connections(0).await, 0);
+}
+
+#[tokio::test]
+async fn a_closed_client_does_not_read_the_map_any_more() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &watchful().refresh_interval(Duration::from_millis(20))).await;
+    cluster.close().await;
+    let refreshes = || cluster.cluster().expect("a cluster").status().counters.refreshes;
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        // One that has begun may still count.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        seen.push(refreshes());
+        advance(Duration::from_secs(1), 10).await;
+    }
+    assert_eq!(seen[0], seen[1]);
+}
+
+/// They have no keys, and Valkey's own description does not say that they only read.
+#[tokio::test]
+async fn ping_and_time_are_sent_again_when_their_connection_is_lost() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let key = mocks.key_of(0, 0);
+    for name in ["PING", "TIME"] {
+        cluster.command(["GET", &key]).await.expect("connected");
+        mocks.freeze(0);
+        let sent = tokio::spawn({
+            let (cluster, node) = (cluster.clone(), Route::Key(key.clone().into()));
+            async move { cluster.cluster().expect("a cluster").command_on(node, [name]).await }
+        });
+        let in_flight = || {
+            let nodes = cluster.cluster().expect("a cluster").status().nodes;
+            nodes[0].connections.iter().any(|connection| connection.counters.in_flight > 0)
+        };
+        while !in_flight() {
+            tokio::task::yield_now().await;
+        }
+        mocks.disconnect(0).await;
+        mocks.thaw(0);
+        sent.await.expect("no panic").expect(name);
+    }
+}
+
 #[tokio::test]
 async fn a_node_that_refuses_the_login_fails_its_commands_at_once() {
     let mocks = mocks().await;

@@ -1,5 +1,7 @@
 //! From announced TCP ports to RDMA, and what happens where RDMA is missing.
 
+use std::time::Duration;
+
 use valkey_rdma_client::cluster::{MappedAddress, NodeAddress};
 use valkey_rdma_client::{Client, Transport};
 use valkey_rdma_mock::{DeviceKind, Endpoint, MockCluster, Transports};
@@ -51,6 +53,24 @@ async fn a_node_without_rdma_is_reached_over_tcp_if_that_is_allowed() {
     assert_eq!(transports.iter().filter(|transport| **transport == Some(Transport::Tcp)).count(), 1);
     let status = cluster.cluster().expect("a cluster").status().to_string();
     assert!(status.contains("instead of rdma"), "{status}");
+}
+
+/// Of a cluster with fewer nodes than are asked at once.
+#[tokio::test]
+async fn seeds_under_other_addresses_are_not_connected_while_the_nodes_answer() {
+    let both = Transports::Both(DeviceKind::Emulated);
+    let mocks = MockCluster::builder(1).transports(both).start().await.expect("free ports");
+    let often = Duration::from_millis(10);
+    let config = unhurried().refresh_interval(often).min_refresh_interval(often);
+    let seeds: Vec<_> = mocks.urls().iter().map(|url| format!("{url}?rdma_port=+1")).collect();
+    let client = Client::connect_with(seeds, &config).await.expect("connected");
+    client.command(["SET", &mocks.key_of(0, 0), "x"]).await.expect("set");
+    let cluster = client.cluster().expect("a cluster");
+    let enough = cluster.status().counters.refreshes + 3;
+    while cluster.status().counters.refreshes < enough {
+        assert_eq!(client.connections().len(), 1);
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

@@ -58,13 +58,20 @@ async fn messages_come_whatever_node_they_were_published_on() {
 mod mocks_only {
     use super::*;
 
-    #[tokio::test]
-    async fn a_shard_channel_moves_with_its_slot() {
+    /// A subscriber of two shard channels of one slot, on node 0.
+    async fn subscribed() -> (MockCluster, Client, [String; 2], Subscriber) {
         let mocks = mocks().await;
         let cluster = client_of(&mocks, &unhurried()).await;
         let channel = mocks.key_of(0, 0);
-        let mut subscriber = cluster.subscriber().await.expect("open");
-        subscriber.subscribe(Subscription::Shard, [&channel]).await.expect("subscribed");
+        let other = format!("{{{channel}}}other");
+        let subscriber = cluster.subscriber().await.expect("open");
+        subscriber.subscribe(Subscription::Shard, [&channel, &other]).await.expect("subscribed");
+        (mocks, cluster, [channel, other], subscriber)
+    }
+
+    #[tokio::test]
+    async fn a_shard_channel_moves_with_its_slot() {
+        let (mocks, cluster, [channel, _], mut subscriber) = subscribed().await;
         let slot = MockCluster::slot(&channel);
         mocks.move_slots(slot..=slot, 1);
         reconnected(&mut subscriber).await;
@@ -74,11 +81,7 @@ mod mocks_only {
 
     #[tokio::test]
     async fn subscriptions_survive_their_node() {
-        let mocks = mocks().await;
-        let cluster = client_of(&mocks, &unhurried()).await;
-        let channel = mocks.key_of(0, 0);
-        let mut subscriber = cluster.subscriber().await.expect("open");
-        subscriber.subscribe(Subscription::Shard, [&channel]).await.expect("subscribed");
+        let (mocks, cluster, [channel, _], mut subscriber) = subscribed().await;
         mocks.kill(0).await;
         mocks.fail_over(3);
         reconnected(&mut subscriber).await;
@@ -118,12 +121,7 @@ mod mocks_only {
 
     #[tokio::test]
     async fn a_subscription_that_is_refused_again_is_reported_and_the_others_are_restored() {
-        let mocks = mocks().await;
-        let cluster = client_of(&mocks, &unhurried()).await;
-        let channel = mocks.key_of(0, 0);
-        let other = format!("{{{channel}}}other");
-        let mut subscriber = cluster.subscriber().await.expect("open");
-        subscriber.subscribe(Subscription::Shard, [&channel, &other]).await.expect("subscribed");
+        let (mocks, cluster, [channel, other], mut subscriber) = subscribed().await;
         // Both together, then one of them alone.
         let refusal = || Reply::error("NOPERM no permission");
         mocks.answer_next(0, "ssubscribe", [refusal(), refusal()]);
@@ -147,12 +145,7 @@ mod mocks_only {
 
     #[tokio::test]
     async fn subscriptions_of_a_slot_come_back_when_its_node_is_no_longer_busy() {
-        let mocks = mocks().await;
-        let cluster = client_of(&mocks, &unhurried()).await;
-        let channel = mocks.key_of(0, 0);
-        let other = format!("{{{channel}}}other");
-        let mut subscriber = cluster.subscriber().await.expect("open");
-        subscriber.subscribe(Subscription::Shard, [&channel, &other]).await.expect("subscribed");
+        let (mocks, cluster, [channel, other], mut subscriber) = subscribed().await;
         let refusal = || Reply::error("BUSY a script runs");
         mocks.answer_next(0, "ssubscribe", [refusal(), refusal(), refusal()]);
         mocks.disconnect(0).await;

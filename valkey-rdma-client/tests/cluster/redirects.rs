@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use valkey_rdma_client::cluster::Route;
 use valkey_rdma_client::{Client, ClusterError, Command, Config, Error, Fate};
 use valkey_rdma_mock::MockCluster;
@@ -92,6 +92,32 @@ async fn a_blocking_command_that_waited_long_still_follows_its_slot() {
     other.command(["RPUSH", &key, "job"]).await.expect("pushed");
     let job = waits.await.expect("no panic").expect("popped on the new node");
     assert_eq!(job, Some((key, "job".to_owned())));
+}
+
+#[tokio::test]
+async fn the_time_limit_of_a_blocking_command_is_that_of_all_its_tries() {
+    let mocks = mocks().await;
+    let limit = Duration::from_secs(100);
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let key = mocks.key_of(0, 0);
+    let slot = MockCluster::slot(&key);
+    let began = Instant::now();
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.blocking_command(Command::from_args(["BLPOP", &key, "0"]).timeout(limit)).await }
+    });
+    while mocks.calls(0, "blpop") < 1 {
+        tokio::task::yield_now().await;
+    }
+    advance(limit - Duration::from_secs(1), 1).await;
+    mocks.move_slots(slot..=slot, 1);
+    while mocks.calls(1, "blpop") < 1 && !waits.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    advance(Duration::from_secs(1), 1).await;
+    let error = waits.await.expect("no panic").expect_err("nothing was pushed");
+    assert!(matches!(&error, Error::TimedOut(late) if late.limit() == limit), "{error:?}");
+    assert!(began.elapsed() < 2 * limit - Duration::from_secs(1), "the second try had the whole limit");
 }
 
 /// What it waited for before is over once it runs, also if its node was connected to only then.

@@ -239,18 +239,11 @@ async fn calls_on_a_dedicated_connection_leave_a_frozen_node_when_a_replica_has_
         let config = node.refresh_interval(None).silence_limit(limit);
         let cluster = client_of(&mocks, &config).await;
         let key = mocks.key_of(0, 0);
-        let mut writes = cluster
-            .cluster()
-            .expect("a cluster")
-            .dedicated(Route::Key(key.clone().into()))
-            .await
-            .expect("connected");
-        let mut reads = cluster
-            .cluster()
-            .expect("a cluster")
-            .dedicated(Route::Key(key.clone().into()))
-            .await
-            .expect("connected");
+        let dedicated = async || {
+            let nodes = cluster.cluster().expect("a cluster");
+            nodes.dedicated(Route::Key(key.clone().into())).await.expect("connected")
+        };
+        let (mut writes, mut reads) = (dedicated().await, dedicated().await);
         writes.command(["SET", &key, "1"]).await.expect("set");
         mocks.freeze(0);
         mocks.mark_failed(0, failed);
@@ -265,13 +258,8 @@ async fn calls_on_a_dedicated_connection_leave_a_frozen_node_when_a_replica_has_
                 "{error}"
             );
         }
-        let mut next = cluster
-            .cluster()
-            .expect("a cluster")
-            .dedicated(Route::Key(key.clone().into()))
-            .await
-            .expect("the new primary");
-        next.command(["GET", &key]).await.expect("it answers");
+        // Of the new primary.
+        dedicated().await.command(["GET", &key]).await.expect("it answers");
     }
 }
 

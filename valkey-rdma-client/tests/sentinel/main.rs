@@ -10,9 +10,9 @@ use scripted::{Pair, Script, Sentinel, scheme};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
-use valkey_rdma_client::{Client, Config, ConnectCause, ConnectError, Error};
+use valkey_rdma_client::{Client, Config, ConnectCause, ConnectError, Credentials, Error};
 use valkey_rdma_server::Reply;
-use valkey_rdma_testkit::ReservedPort;
+use valkey_rdma_testkit::{Folder, ReservedPort};
 
 fn cause(error: &Error) -> &ConnectCause {
     match error {
@@ -91,6 +91,22 @@ async fn a_user_who_may_not_ask_for_the_role_connects_to_the_primary() {
     let wrong = pair.sentinel(1).await;
     let error = connect(&url(&[&wrong]).replace("=10s", "=1s")).await.expect_err("a replica");
     assert!(matches!(cause(&error), ConnectCause::NotPrimary { .. }), "{error}");
+}
+
+/// The client asks the primary over TCP where its RDMA listener is.
+#[tokio::test]
+async fn a_provider_logs_in_where_the_primary_is_asked_for_its_rdma_port() {
+    let pair = Pair::start().await;
+    let admin = connect(&pair.cluster.url(0)).await.expect("connected");
+    admin.command(["CONFIG", "SET", "requirepass", "s3cret"]).await.expect("set");
+    let announced = pair.cluster.announced(0);
+    let (host, port) = announced.rsplit_once(':').expect("host and port");
+    let sentinel = Sentinel::start(Script::Reports((host.to_owned(), port.parse().expect("a port")))).await;
+    let config = Config::default()
+        .credentials(async || Ok::<_, std::io::Error>(Credentials::new("default", "s3cret")));
+    let url = format!("{}&rdma_port=discover", url(&[&sentinel]));
+    let client = timeout(PATIENCE, Client::connect_with(url, &config)).await.expect("no hang");
+    client.expect("connected").command(["PING"]).await.expect("answered");
 }
 
 /// RESP2 begins without HELLO.
@@ -291,10 +307,10 @@ async fn what_is_wrong_with_the_sentinels_is_reported() {
     let guarded = Sentinel::start(Script::Guarded).await;
     let error = connect(&url(&[&guarded])).await.expect_err("a login is needed");
     assert!(error.to_string().contains("sentinel_password="), "{error}");
-    let file = std::env::temp_dir().join(format!("vrc-sentinel-{}", std::process::id()));
+    let folder = Folder::new("sentinel-password");
+    let file = folder.file("password");
     std::fs::write(&file, "watch\n").expect("written");
-    let error = connect(&format!("{}&sentinel_password_file={}", url(&[&guarded]), file.display())).await;
-    std::fs::remove_file(&file).expect("written above");
+    let error = connect(&format!("{}&sentinel_password_file={file}", url(&[&guarded]))).await;
     let error = error.expect_err("logged in, and the service is not known");
     assert!(matches!(cause(&error), ConnectCause::UnknownService { .. }), "{error}");
 

@@ -7,31 +7,38 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use valkey_rdma_client::pubsub::{Event, Subscription};
 use valkey_rdma_client::{Client, Config};
+use valkey_rdma_testkit::Folder;
 
 use crate::scripted::certificates;
 
 /// A process in a folder of its own, killed at the end.
-struct Running(Child, PathBuf);
+struct Running {
+    process: Child,
+    _folder: Folder,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-        let _ = std::fs::remove_dir_all(&self.1);
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
 fn start(server: &Path, name: &str, args: &[&str], config: Option<&str>) -> Running {
-    let folder = std::env::temp_dir().join(format!("valkey-rdma-sentinel-{}-{name}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
+    let folder = Folder::new(name);
     let mut command = Command::new(server);
     if let Some(config) = config {
-        let file = folder.join("sentinel.conf");
+        let file = folder.path().join("sentinel.conf");
         std::fs::write(&file, config).expect("a file");
         command.arg(file).arg("--sentinel");
     }
-    command.args(args).current_dir(&folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Running(command.spawn().expect("valkey-server starts"), folder)
+    command
+        .args(args)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    Running { process: command.spawn().expect("valkey-server starts"), _folder: folder }
 }
 
 /// The settings of a port, as names and values: of TLS, if the environment asks for that as for mocks.

@@ -99,6 +99,17 @@ async fn local_clients_see_one_server_without_cluster_mode() {
 }
 
 #[tokio::test]
+async fn clients_of_the_gateway_of_a_cluster_can_be_killed() {
+    let (_mocks, gateway) = cluster().await;
+    let (mut client, mut other) = (gateway.client().await, gateway.client().await);
+    let id = other.say("CLIENT ID").await;
+    let id = id.trim_start_matches(':');
+    assert_eq!(client.say(&format!("CLIENT UNBLOCK {id}")).await, ":0", "it does not block");
+    assert_eq!(client.say(&format!("CLIENT KILL ID {id}")).await, ":1");
+    assert_eq!(client.say(&format!("CLIENT KILL ID {id}")).await, ":0");
+}
+
+#[tokio::test]
 async fn each_local_client_logs_in_for_all_nodes() {
     let (mocks, gateway) = cluster().await;
     assert_eq!(gateway.client().await.say("CONFIG SET requirepass pw").await, "OK");

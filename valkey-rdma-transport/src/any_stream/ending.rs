@@ -1,6 +1,7 @@
 //! How our other crates end a connection.
 
 use std::io;
+use std::net::Shutdown;
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -25,6 +26,19 @@ impl AnyStream {
         };
         // An error or a peer that does not end its side: in both cases this side has waited for long enough.
         let _ = timeout(PATIENCE, ended).await;
+    }
+
+    /// Ends the connection as dropping it does, and at once also where a forked child has a copy of the socket: closing ends a socket only
+    /// with its last copy.
+    #[doc(hidden)]
+    pub fn end(self) {
+        // It fails if the connection has ended already.
+        let _ = match self.carrier() {
+            Self::Tcp(stream) => SockRef::from(stream).shutdown(Shutdown::Both),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.socket().and_then(|socket| socket.shutdown(Shutdown::Both)),
+            _ => Ok(()),
+        };
     }
 
     /// Ends the connection so that the peer sees a cut: TLS does not announce it, TCP resets. Without TLS, a device and a Unix socket show

@@ -21,8 +21,8 @@ pub struct UrlOptions {
     pub gid: Option<u32>,
     /// [`Config::source`].
     pub source: Option<IpAddr>,
-    /// [`Config::polling`]. The default means that nothing was said.
-    pub polling: Polling,
+    /// [`Config::polling`].
+    pub polling: Option<Polling>,
 }
 
 impl UrlOptions {
@@ -38,7 +38,7 @@ impl UrlOptions {
             "device" => self.device = Some(value.to_owned()),
             "gid" => self.gid = Some(value.parse().map_err(|_| "the index of a GID, such as 1")?),
             "source" => self.source = Some(value.parse().map_err(|_| "an IP address of this machine")?),
-            "poll" => self.polling = value.parse().map_err(|_| "event, busy or adaptive")?,
+            "poll" => self.polling = Some(value.parse().map_err(|_| "event, busy or adaptive")?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -47,14 +47,13 @@ impl UrlOptions {
     /// Names and values of the options that are set, in the order in which a URL has them. [`set`](Self::set) takes them again, except
     /// values that code has set and that no URL can have.
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let polling = Some(self.polling).filter(|mode| *mode != Polling::default());
         [
             ("rx_size", self.rx_size.map(|bytes| bytes.to_string())),
             ("send_buffer", self.send_buffer.map(|bytes| bytes.to_string())),
             ("device", self.device.clone()),
             ("gid", self.gid.map(|index| index.to_string())),
             ("source", self.source.map(|address| address.to_string())),
-            ("poll", polling.map(|mode| mode.to_string())),
+            ("poll", self.polling.map(|mode| mode.to_string())),
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
@@ -78,8 +77,8 @@ impl UrlOptions {
         if let Some(address) = self.source {
             config = config.source(address);
         }
-        if self.polling != Polling::default() {
-            config = config.polling(self.polling);
+        if let Some(mode) = self.polling {
+            config = config.polling(mode);
         }
         config
     }
@@ -141,6 +140,15 @@ mod tests {
         let config = UrlOptions::default().apply_to(config);
         assert_eq!((config.rx_size, config.polling), (100_000, Polling::Busy));
         assert_eq!(UrlOptions::default().pairs().count(), 0);
+    }
+
+    #[test]
+    fn a_default_that_is_said_counts() {
+        let mut options = UrlOptions::default();
+        assert_eq!(options.set("poll", "event"), Ok(true));
+        assert_eq!(options.pairs().collect::<Vec<_>>(), [("poll", "event".to_owned())]);
+        let config = options.apply_to(Config::default().polling(Polling::Busy));
+        assert_eq!(config.polling, Polling::Event);
     }
 
     #[test]

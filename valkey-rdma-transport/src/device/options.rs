@@ -98,7 +98,8 @@ const ADDRESS_TIMEOUT: Duration = Duration::from_secs(5);
 /// count of pinned bytes includes it.
 ///
 /// If a queue fails, or the runtime that created its first connection shuts down, all its connections end. Each reports
-/// [`TransportError::SharedQueue`](crate::TransportError::SharedQueue) or the error of its device.
+/// [`TransportError::SharedQueue`](crate::TransportError::SharedQueue), the error of its device, or
+/// [`TransportError::RuntimeEnded`](crate::TransportError::RuntimeEnded) if that runtime drove it.
 ///
 /// Each connection's [`DeviceCounters::events`](crate::DeviceCounters::events) and
 /// [`arms`](crate::DeviceCounters::arms) count its own share of those calls. Kernel verbs only.

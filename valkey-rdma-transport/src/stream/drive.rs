@@ -83,6 +83,17 @@ impl Future for Driver {
     }
 }
 
+impl Drop for Driver {
+    /// A runtime that shuts down drops its tasks. If no other driver has replaced this one, the connection would then wait for ever.
+    fn drop(&mut self) {
+        self.shared.with(|connection| {
+            if connection.driver == self.id {
+                connection.cut(TransportError::RuntimeEnded);
+            }
+        });
+    }
+}
+
 /// The driver of a [driven](super::Stream::driven) stream. When it is dropped, a background task drives the connection again.
 pub(super) struct OwnersDriver {
     driver: Driver,
@@ -122,6 +133,7 @@ impl OwnersDriver {
 }
 
 impl Drop for OwnersDriver {
+    /// Replaces its driver before that is dropped.
     fn drop(&mut self) {
         if !self.driver.shared.with(|connection| connection.close_error.is_some()) {
             self.runtime.spawn(Driver::new(self.driver.shared.clone()));

@@ -53,7 +53,7 @@ impl SharedConnection {
         let connection = Arc::downgrade(&self.0);
         Arc::new(move || {
             if let Some(connection) = connection.upgrade() {
-                Self(connection).with(ConnectionState::cut);
+                Self(connection).with(|connection| connection.cut(TransportError::Lost(CloseReason::Local)));
             }
         })
     }
@@ -152,6 +152,10 @@ impl ConnectionState {
             epoch: Instant::now(),
         };
         connection.flush_work();
+        // The receives come first (clause H-1): without them there is no connection.
+        if let Some(error) = connection.close_error.take() {
+            return Err(error);
+        }
         connection.device.establish()?;
         if role == Role::Server {
             connection.core.handle_accepted(connection.now());
@@ -192,9 +196,9 @@ impl ConnectionState {
         self.flush_work();
     }
 
-    /// Ends the connection without an orderly close: the peer may never answer.
-    fn cut(&mut self) {
-        self.close_error.get_or_insert(TransportError::Lost(CloseReason::Local));
+    /// Ends the connection with this error, without an orderly close: the peer may never answer. No effect if it has ended already.
+    pub(super) fn cut(&mut self, error: TransportError) {
+        self.close_error.get_or_insert(error);
         self.core.handle_device_failure(self.now());
         self.flush_work();
     }

@@ -7,8 +7,10 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::io::{self, PipeReader, PipeWriter};
+use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -115,13 +117,8 @@ impl Drop for AsyncEvents {
             registry.subscriptions.range((self.device, 0)..=(self.device, u64::MAX)).next().is_some();
         let watch = if others { None } else { registry.watches.remove(&self.device) };
         drop(registry);
-        if let Some(Watch { stop, thread }) = watch {
-            drop(stop);
-            // A waker run by the thread may have dropped this value. The thread then touches the device no more:
-            // wakers are the last thing it runs before it looks for the end.
-            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
-                tracing::warn!("the thread that took a device's events had panicked");
-            }
+        if let Some(watch) = watch {
+            watch.end();
         }
     }
 }
@@ -172,8 +169,8 @@ fn registry() -> MutexGuard<'static, Registry> {
 
 /// The thread that waits for one device's events.
 struct Watch {
-    /// Closing it ends the thread.
-    stop: PipeWriter,
+    /// Shutting it down ends the thread.
+    stop: UnixStream,
     thread: JoinHandle<()>,
 }
 
@@ -183,12 +180,24 @@ impl Watch {
     unsafe fn start(device: NonNull<ibv_context>) -> Result<Self, TransportError> {
         // SAFETY: open as long as the thread uses it, by the contract.
         let events = unsafe { sys::async_fd(device) }.map_err(failed("fcntl"))?;
-        let (stopped, stop) = io::pipe().map_err(failed("pipe2"))?;
+        let (stopped, stop) = UnixStream::pair().map_err(failed("socketpair"))?;
         let device = Device(device);
         let run = move || watch(device, events, &stopped);
         let thread = thread::Builder::new().name("rdma-events".to_owned());
         let thread = without_signals(|| thread.spawn(run)).map_err(failed("pthread_create"))?;
         Ok(Self { stop, thread })
+    }
+
+    /// Ends the thread, and waits for that.
+    fn end(self) {
+        let Self { stop, thread } = self;
+        // Closing it is not enough: a forked child has a copy, which it may never close. It fails where the thread has ended.
+        let _ = stop.shutdown(Shutdown::Write);
+        // A waker run by the thread may have dropped its last connection. The thread then touches the device no more:
+        // wakers are the last thing it runs before it looks for the end.
+        if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+            tracing::warn!("the thread that took a device's events had panicked");
+        }
     }
 }
 
@@ -199,8 +208,8 @@ struct Device(NonNull<ibv_context>);
 // SAFETY: only ever handed to libibverbs, whose calls on a context may come from any thread.
 unsafe impl Send for Device {}
 
-/// Delivers the device's events until the other end of `stopped` is closed.
-fn watch(device: Device, events: BorrowedFd<'_>, stopped: &PipeReader) {
+/// Delivers the device's events until the other end of `stopped` is shut down.
+fn watch(device: Device, events: BorrowedFd<'_>, stopped: &UnixStream) {
     let Device(context) = device;
     loop {
         match sys::wait_readable(stopped.as_fd(), events) {
@@ -277,6 +286,9 @@ fn deliver(registry: &Registry, device: NonNull<ibv_context>, notice: AsyncNotic
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use super::*;
 
     fn subscription() -> Subscription {
@@ -319,14 +331,31 @@ mod tests {
     }
 
     #[test]
+    fn a_forked_child_does_not_keep_the_thread_alive() {
+        let (stopped, stop) = UnixStream::pair().expect("sockets");
+        let _childs_copy = stop.try_clone().expect("a descriptor");
+        let (events, _device) = UnixStream::pair().expect("sockets");
+        let thread = thread::spawn(move || {
+            sys::wait_readable(stopped.as_fd(), events.as_fd()).expect("the end");
+        });
+        let (sender, ended) = mpsc::channel();
+        let end = move || {
+            Watch { stop, thread }.end();
+            sender.send(()).expect("the test waits");
+        };
+        thread::spawn(end);
+        ended.recv_timeout(Duration::from_secs(60)).expect("the thread has ended");
+    }
+
+    #[test]
     fn a_thread_that_ends_by_itself_leaves_the_registry_and_its_successor_in_it() {
         // Only ever a key here.
         let mut place = 0_u64;
         let device = Device(NonNull::from(&mut place).cast());
         let key = device.0.as_ptr() as usize;
         let enter = || {
-            let (go, wait) = std::sync::mpsc::channel::<()>();
-            let (_, stop) = io::pipe().expect("a pipe");
+            let (go, wait) = mpsc::channel::<()>();
+            let (_, stop) = UnixStream::pair().expect("sockets");
             let end = move || {
                 let device = device;
                 wait.recv().expect("the signal to go");

@@ -11,7 +11,7 @@ use super::{ClusterCall, Target};
 use crate::cluster::core::Place;
 use crate::cluster::slots_reply::SLOTS;
 use crate::command::table::Access;
-use crate::error::{ClusterError, Error, LostConnection};
+use crate::error::{ClusterError, Error, LostConnection, TimedOut};
 use crate::runtime::until;
 use crate::spans;
 use valkey_rdma_transport::sync::lock;
@@ -90,9 +90,11 @@ impl ClusterCall<'_> {
                 self.answered(place, reply).await
             }
             Error::Lost(lost) => self.lost(place, lost).await,
-            Error::TimedOut(_) => {
+            Error::TimedOut(late) => {
                 self.core.request_refresh();
-                Err(error)
+                // A try has what is left of the call's time. The program knows the time of the whole.
+                let limit = self.deadline.map_or(late.limit, |deadline| deadline.limit);
+                Err(TimedOut { limit, ..late }.into())
             }
             // A dedicated connection to the node could not be made.
             Error::Connect(_) => {

@@ -1,14 +1,20 @@
-use std::io;
+use std::io::{self, Read};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep};
+use valkey_rdma_resp::Protocol;
 
 use super::*;
 use crate::client::Client;
 use crate::command::Command;
 use crate::config::Config;
+use crate::endpoint::Transport;
+use crate::link::RawConnection;
 use crate::link::tests::{Peer, pair, settle};
-use crate::stats::Purpose;
+use crate::stats::{ConnectionInfo, Purpose};
+use crate::streaming::ValueReader;
 
 /// Many times what fits between client and server.
 const LEN: usize = 1 << 20;
@@ -53,6 +59,17 @@ fn purposes(client: &Client) -> Vec<Purpose> {
 async fn take_get(own: &mut Peer) {
     own.greet().await;
     own.expect(GET).await;
+}
+
+/// A client that reads a reply of which its server has said so much, and the ends of its connections.
+async fn half_read(said: &[u8]) -> (Client, Peer, Peer, ValueReader) {
+    let (client, shared, mut own) = client().await;
+    let serve = async {
+        take_get(&mut own).await;
+        own.say(said).await;
+    };
+    let (reader, ()) = tokio::join!(client.stream_reply(Command::new("GET").arg("k")), serve);
+    (client, shared, own, reader.expect("a reply").expect("a value"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,14 +159,9 @@ async fn the_last_client_reads_on_before_it_disconnects() {
 
 #[tokio::test(start_paused = true)]
 async fn closing_waits_for_what_was_given_up() {
-    let (client, mut shared, mut own) = client().await;
-    let serve = async {
-        take_get(&mut own).await;
-        own.say(b"$5\r\nva").await;
-    };
-    let (reader, ()) = tokio::join!(client.stream_reply(Command::new("GET").arg("k")), serve);
+    let (client, mut shared, mut own, reader) = half_read(b"$5\r\nva").await;
     assert_eq!(purposes(&client), [Purpose::Shared, Purpose::Dedicated]);
-    drop(reader.expect("a reply").expect("a value"));
+    drop(reader);
     assert_eq!(purposes(&client), [Purpose::Shared, Purpose::Draining]);
     let closing = tokio::spawn({
         let client = client.clone();
@@ -165,14 +177,8 @@ async fn closing_waits_for_what_was_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_stops_is_not_waited_for_for_long() {
-    let (client, _shared, mut own) = client().await;
-    let serve = async {
-        take_get(&mut own).await;
-        own.say(&value()[..5000]).await;
-        own
-    };
-    let (reader, mut own) = tokio::join!(client.stream_reply(Command::new("GET").arg("k")), serve);
-    drop(reader.expect("a reply").expect("a value"));
+    let (_client, _shared, mut own, reader) = half_read(&value()[..5000]).await;
+    drop(reader);
     let begin = Instant::now();
     assert_eq!(own.0.read(&mut [0]).await.expect("the disconnect"), 0);
     assert_eq!(begin.elapsed(), SILENCE, "of the virtual clock");
@@ -180,14 +186,8 @@ async fn a_reply_that_stops_is_not_waited_for_for_long() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_trickles_is_read_but_not_for_ever() {
-    let (client, _shared, mut own) = client().await;
-    let serve = async {
-        take_get(&mut own).await;
-        own.say(&value()[..5000]).await;
-        own
-    };
-    let (reader, mut own) = tokio::join!(client.stream_reply(Command::new("GET").arg("k")), serve);
-    drop(reader.expect("a reply").expect("a value"));
+    let (_client, _shared, mut own, reader) = half_read(&value()[..5000]).await;
+    drop(reader);
     let begin = Instant::now();
     while own.0.write_all(b"v").await.is_ok() {
         sleep(SILENCE - Duration::from_secs(1)).await;
@@ -356,4 +356,24 @@ async fn a_command_that_blocks_does_not_delay_the_disconnect() {
     drop_after(execute(&client, &[get(), blpop(), get()]), begun).await;
     assert_eq!(purposes(&client), [Purpose::Shared]);
     answer(&mut own, b"").await.expect("nothing to take");
+}
+
+/// Closing the descriptor would end nothing, because the child never closes its copy.
+#[tokio::test]
+async fn a_connection_ends_although_a_forked_child_has_a_copy_of_its_descriptor() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let tcp = TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
+    let mut tcp_server = listener.accept().expect("a client").0;
+    let (unix, mut unix_server) = UnixStream::pair().expect("two sockets");
+    let _childs_copies = (tcp.try_clone().expect("a descriptor"), unix.try_clone().expect("a descriptor"));
+    tcp.set_nonblocking(true).expect("a socket");
+    tcp_server.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+    unix_server.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+
+    let over =
+        |socket| RawConnection::new(socket, ConnectionInfo::plain(Transport::Tcp, Protocol::Resp3), None);
+    drop(over(AnyStream::Tcp(tokio::net::TcpStream::from_std(tcp).expect("a reactor"))));
+    assert_eq!(tcp_server.read(&mut [0]).expect("the end"), 0);
+    drop(over(AnyStream::Unix(unix.try_into().expect("a reactor"))));
+    assert_eq!(unix_server.read(&mut [0]).expect("the end"), 0);
 }
