@@ -45,6 +45,14 @@ impl<T> Completions<T> {
         std::mem::take(&mut *done)
     }
 
+    /// Takes back completions that were taken and not used. They come first, and the descriptor is readable.
+    pub(crate) fn put_back(&self, mut unused: Vec<T>) {
+        let mut done = self.done();
+        unused.append(&mut done);
+        *done = unused;
+        self.ring();
+    }
+
     fn done(&self) -> MutexGuard<'_, Vec<T>> {
         lock(&self.done)
     }

@@ -14,6 +14,7 @@ use valkey_rdma_transport::sync::lock;
 
 use crate::completions::Completions;
 use crate::errors::Failure;
+use crate::local::Local;
 use crate::python::{Answer, Any};
 use crate::{memory, runtime};
 
@@ -29,7 +30,8 @@ type Completion = (u64, Result<Convert, Failure>);
 pub(crate) struct EventLoop {
     asyncio: Py<PyAny>,
     shared: Arc<Shared>,
-    pending: Mutex<HashMap<u64, Pending>>,
+    /// Futures refer to it weakly, because it has them.
+    pending: Arc<Pendings>,
     next: AtomicU64,
     /// True while the loop watches the descriptor.
     watched: AtomicBool,
@@ -53,33 +55,34 @@ struct Pending {
     cancel: Cancel,
 }
 
-/// What ends an operation whose future is cancelled.
+/// Futures without a result, by the numbers of their operations.
+type Pendings = Mutex<HashMap<u64, Pending>>;
+
+/// What ends an operation whose future is cancelled, or whose loop has ended.
 enum Cancel {
     /// Nothing: it ends in its own time.
     Nothing,
-    Abort(AbortHandle),
-    /// It uses memory of the program: it is asked to stop, and waited for. `ended` is closed then.
-    Stop {
-        stop: oneshot::Sender<()>,
-        ended: mpsc::Receiver<()>,
-    },
+    Abort(Local<AbortHandle>),
+    /// It uses memory of the program: it is asked to stop, and `Done` waits for it.
+    Stop(Local<oneshot::Sender<()>>),
 }
 
 impl Cancel {
-    fn cancel(self, py: Python<'_>) {
+    fn cancel(self) {
         match self {
             Self::Nothing => {}
-            Self::Abort(task) => task.abort(),
-            Self::Stop { stop, ended } => {
-                drop(stop);
-                // Nothing is ever sent. Without a limit: until it ends, servers may write to memory that the program would take for its
-                // own. It ends when the connections of silent servers have ended, or with the background threads.
-                let _ = py.detach(move || ended.recv());
-                memory::release_all(py);
+            Self::Abort(task) => {
+                if let Some(task) = task.here() {
+                    task.abort();
+                }
             }
+            Self::Stop(stop) => drop(stop),
         }
     }
 }
+
+/// Closed when an operation that uses memory of the program has ended. Nothing is ever sent.
+type Ended = Local<Mutex<mpsc::Receiver<()>>>;
 
 /// What becomes of an operation whose future is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +94,12 @@ pub(crate) enum Cancelled {
 }
 
 impl Cancelled {
-    fn of(self, task: AbortHandle) -> Cancel {
-        match self {
+    fn of(self, task: AbortHandle) -> (Cancel, Option<Ended>) {
+        let cancel = match self {
             Self::GoesOn => Cancel::Nothing,
-            Self::Stops => Cancel::Abort(task),
-        }
+            Self::Stops => Cancel::Abort(Local::new(task)),
+        };
+        (cancel, None)
     }
 }
 
@@ -120,7 +124,7 @@ impl EventLoop {
         let this = Self {
             asyncio,
             shared,
-            pending: Mutex::default(),
+            pending: Arc::default(),
             next: AtomicU64::new(0),
             watched: AtomicBool::new(false),
         };
@@ -196,7 +200,8 @@ impl EventLoop {
             drop(running);
             done
         };
-        let cancel = |_| Cancel::Stop { stop, ended };
+        let ended = Local::new(Mutex::new(ended));
+        let cancel = |_| (Cancel::Stop(Local::new(stop)), Some(ended));
         let convert = |of: &Bound<'_, Self>, value| convert(of.py(), value);
         // It may copy large values: not on the loop's thread.
         Self::begin(slf, handle, future, Begins::InBackground, operation, convert, cancel)
@@ -209,7 +214,7 @@ impl EventLoop {
         begins: Begins,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
         convert: impl FnOnce(&Bound<'_, Self>, T) -> PyResult<Py<PyAny>> + Send + 'static,
-        cancel: impl FnOnce(AbortHandle) -> Cancel,
+        cancel: impl FnOnce(AbortHandle) -> (Cancel, Option<Ended>),
     ) -> Answer<'py> {
         runtime::refuse_at_exit(slf.py())?;
         Self::watch(slf)?;
@@ -227,12 +232,18 @@ impl EventLoop {
             Begins::InBackground => false,
         };
         // A task is polled when it is new, whatever woke the operation in between.
-        let cancel = if done { Cancel::Nothing } else { cancel(handle.spawn(operation).abort_handle()) };
-        let at_end = || Bound::new(slf.py(), Done { number, of: slf.clone().unbind() });
+        let (cancel, ended) = match done {
+            true => (Cancel::Nothing, None),
+            false => cancel(handle.spawn(operation).abort_handle()),
+        };
+        let at_end = || {
+            let (pending, shared) = (Arc::downgrade(&this.pending), Arc::downgrade(&this.shared));
+            Bound::new(slf.py(), Done { number, pending, shared, ended })
+        };
         match cancel {
             Cancel::Nothing => {}
             Cancel::Abort(_) => drop(future.call_method1("add_done_callback", (at_end()?,))?),
-            Cancel::Stop { .. } => future.setattr("_stop", at_end()?)?,
+            Cancel::Stop(_) => future.setattr("_stop", at_end()?)?,
         }
         this.pending().insert(number, Pending { future: future.clone().unbind(), cancel });
         Ok(future)
@@ -243,8 +254,32 @@ impl EventLoop {
         self.shared.end();
     }
 
+    /// Sets the result of a future.
+    fn settle(slf: &Bound<'_, Self>, future: &Any<'_>, result: Result<Convert, Failure>) -> PyResult<()> {
+        let py = slf.py();
+        // Cancelled: what was not converted is dropped, and an event goes back to its subscriber.
+        if future.call_method0("done")?.is_truthy()? {
+            return Ok(());
+        }
+        match result.map_err(|failure| failure.raise(py)).and_then(|convert| convert(slf)) {
+            Ok(value) => future.call_method1("set_result", (value,))?,
+            Err(error) => future.call_method1("set_exception", (error.into_value(py),))?,
+        };
+        Ok(())
+    }
+
     fn pending(&self) -> MutexGuard<'_, HashMap<u64, Pending>> {
         lock(&self.pending)
+    }
+}
+
+/// Ends the operations of futures that are still pending. The loop has ended: it can deliver nothing any more.
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        let pending = std::mem::take(&mut *self.pending());
+        for Pending { cancel, .. } in pending.into_values() {
+            cancel.cancel();
+        }
     }
 }
 
@@ -253,18 +288,15 @@ impl EventLoop {
     /// Sets the results of futures. The loop calls it when the descriptor is readable.
     fn deliver(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (this, py) = (slf.get(), slf.py());
-        for (number, result) in this.shared.completions.take() {
+        let mut completions = this.shared.completions.take().into_iter();
+        while let Some((number, result)) = completions.next() {
             let pending = this.pending().remove(&number);
             let Some(Pending { future, .. }) = pending else { continue };
-            let future = future.bind(py);
-            // Cancelled: what was not converted is dropped, and an event goes back to its subscriber.
-            if future.call_method0("done")?.is_truthy()? {
-                continue;
+            // Futures run Python code, in which a signal handler may raise. The rest waits for the next delivery.
+            if let Err(error) = Self::settle(slf, future.bind(py), result) {
+                this.shared.completions.put_back(completions.collect());
+                return Err(error);
             }
-            match result.map_err(|failure| failure.raise(py)).and_then(|convert| convert(slf)) {
-                Ok(value) => future.call_method1("set_result", (value,))?,
-                Err(error) => future.call_method1("set_exception", (error.into_value(py),))?,
-            };
         }
         memory::release_all(py);
         let unused = this.shared.ended.load(Ordering::Acquire) && this.pending().is_empty();
@@ -297,11 +329,15 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Called by a future that is cancelled or done.
+/// Called by a future that is cancelled or done. It refers to the `EventLoop` weakly, because that has the future until then, and Python's
+/// garbage collector does not see this circle.
 #[pyclass(frozen)]
 struct Done {
     number: u64,
-    of: Py<EventLoop>,
+    pending: Weak<Pendings>,
+    shared: Weak<Shared>,
+    /// Of an operation that uses memory of the program.
+    ended: Option<Ended>,
 }
 
 #[pymethods]
@@ -310,12 +346,20 @@ impl Done {
         if !future.call_method0("cancelled")?.is_truthy()? {
             return Ok(());
         }
-        let pending = self.of.get().pending().remove(&self.number);
+        let pending = self.pending.upgrade().and_then(|pending| lock(&pending).remove(&self.number));
         if let Some(Pending { cancel, .. }) = pending {
-            cancel.cancel(py);
+            cancel.cancel();
+        }
+        if let Some(ended) = self.ended.as_ref().and_then(Local::here) {
+            // Without a limit: until it ends, servers may write to memory that the program would take for its own. It ends when the
+            // connections of silent servers have ended, or with the background threads.
+            let _ = py.detach(|| lock(ended).recv());
+            memory::release_all(py);
         }
         // The memory of the operation is released by the next delivery.
-        self.of.bind(py).get().shared.completions.ring();
+        if let Some(shared) = self.shared.upgrade() {
+            shared.completions.ring();
+        }
         Ok(())
     }
 }

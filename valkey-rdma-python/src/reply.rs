@@ -1,16 +1,17 @@
 //! Replies as Python objects.
 
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyBaseException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PySet, PyType};
-use valkey_rdma_client::{Error, Value};
+use valkey_rdma_client::{Error, UnexpectedReply, Value};
 
 use crate::errors::Failure;
 use crate::python::{Answer, Any};
 
 /// Strings are bytes, maps are dicts, sets are sets. Members that cannot be hashed turn a map into a list of pairs, and a set into a
-/// list. Errors within a reply are exceptions that are not raised.
+/// list. Errors within a reply are exceptions that are not raised. So are numbers of more digits than Python converts: other members, and
+/// the other replies to a pipeline, are good.
 fn to_python<'py>(py: Python<'py>, value: Value) -> Answer<'py> {
     match value {
         Value::Nil => Ok(py.None().into_bound(py)),
@@ -21,7 +22,14 @@ fn to_python<'py>(py: Python<'py>, value: Value) -> Answer<'py> {
             Ok(PyBytes::new(py, &bytes).into_any())
         }
         Value::BigNumber(digits) => {
-            py.get_type::<PyInt>().cast::<PyType>()?.call1((String::from_utf8_lossy(&digits),))
+            let number = py.get_type::<PyInt>().cast::<PyType>()?.call1((String::from_utf8_lossy(&digits),));
+            match number {
+                Err(error) if error.is_instance_of::<PyValueError>(py) => {
+                    let error = UnexpectedReply::new(SHORTER, Value::BigNumber(digits).describe());
+                    Failure::from(Error::from(error)).exception(py)
+                }
+                number => number,
+            }
         }
         Value::Array(members) | Value::Push(members) => list(py, members),
         Value::Set(members) => {
@@ -43,9 +51,9 @@ fn to_python<'py>(py: Python<'py>, value: Value) -> Answer<'py> {
     }
 }
 
-/// The reply to a command.
+/// The reply to a command. An error is raised.
 pub(crate) fn one_to_python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
-    Ok(to_python(py, value)?.unbind())
+    Ok(or_raised(to_python(py, value)?)?.unbind())
 }
 
 /// The replies to a pipeline. An error is raised, or an exception in its place.
@@ -55,11 +63,17 @@ pub(crate) fn list_to_python(
     raise_on_error: bool,
 ) -> PyResult<Py<PyAny>> {
     let replies = replies.into_iter().map(|reply| match reply {
+        Ok(value) if raise_on_error => or_raised(to_python(py, value)?),
         Ok(value) => to_python(py, value),
         Err(error) if raise_on_error => Err(Failure::from(error).raise(py)),
         Err(error) => Failure::from(error).exception(py),
     });
     replies.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+}
+
+/// Raises a reply that is an exception.
+fn or_raised(reply: Any<'_>) -> Answer<'_> {
+    if reply.is_instance_of::<PyBaseException>() { Err(PyErr::from_value(reply)) } else { Ok(reply) }
 }
 
 fn list<'py>(py: Python<'py>, members: Vec<Value>) -> Answer<'py> {
@@ -80,3 +94,6 @@ fn or_unhashable<'py, C>(
         Err(error) => Err(error),
     }
 }
+
+/// What a big number should have been.
+const SHORTER: &str = "at most as many digits as sys.get_int_max_str_digits() allows";

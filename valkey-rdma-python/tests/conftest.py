@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import uuid
@@ -104,6 +105,18 @@ def own_mock():
     yield mock
     if mock.process.poll() is None:
         mock.stop()
+
+
+@pytest.fixture
+def silent():
+    """The port of a server that never answers: nothing is accepted, and the queue of those that connect is full."""
+    with contextlib.ExitStack() as sockets:
+        server = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
 
 
 @pytest.fixture

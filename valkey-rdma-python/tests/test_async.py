@@ -1,6 +1,7 @@
 """The client for asyncio."""
 
 import asyncio
+import contextlib
 import gc
 import weakref
 
@@ -8,6 +9,7 @@ import pytest
 
 import valkey_rdma
 from valkey_rdma import AsyncClient, Client
+from valkey_rdma._native import connect_socket_async
 
 
 async def test_many_tasks_share_a_client(url, key):
@@ -183,9 +185,54 @@ async def test_connecting_fails_as_it_should():
         await AsyncClient.connect("nonsense")
 
 
+def test_an_interrupted_delivery_keeps_the_results_after_it(url):
+    async def connected():
+        return await AsyncClient.connect(url)
+
+    async def all_of(calls):
+        return await asyncio.wait_for(asyncio.gather(*calls), 60)
+
+    loop = asyncio.new_event_loop()
+    call_soon = loop.call_soon
+
+    def interrupted(*_, **__):
+        # As a signal handler that runs in the middle of it.
+        loop.call_soon = call_soon
+        raise KeyboardInterrupt
+
+    try:
+        client = loop.run_until_complete(connected())
+        # They need no server, so that the loop finds all of them done, and delivers them together.
+        calls = [client.exists_many([]) for _ in range(3)]
+        for call in calls:
+            call.add_done_callback(lambda _: None)
+        loop.call_soon = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_forever()
+        assert loop.run_until_complete(all_of(calls)) == [[], [], []]
+        loop.run_until_complete(client.close())
+    finally:
+        loop.close()
+
+
 def test_outside_of_a_loop():
     with pytest.raises(RuntimeError):
         AsyncClient.connect("valkey://127.0.0.1:1")
+
+
+def assert_leaves_nothing(fds, program):
+    """What programs open is closed after them. Connections of clients that were not closed end in the background."""
+    # The first one starts the background threads.
+    program()
+    before = fds()
+    for _ in range(20):
+        program()
+    gc.collect()
+    deadline = 300
+    while fds() > before + 5 and deadline:
+        deadline -= 1
+        asyncio.run(asyncio.sleep(0.1))
+    assert fds() <= before + 5
 
 
 def test_loops_and_clients_leave_nothing_behind(url, key, fds):
@@ -195,17 +242,55 @@ def test_loops_and_clients_leave_nothing_behind(url, key, fds):
         if close:
             await client.close()
 
-    def rounds():
-        for number in range(10):
-            asyncio.run(use(close=number % 2 == 0))
-        gc.collect()
+    def program():
+        for close in (True, False):
+            asyncio.run(use(close))
 
-    rounds()
-    before = fds()
-    rounds()
-    # Connections of clients that were not closed end in the background.
-    deadline = 300
-    while fds() > before + 5 and deadline:
-        deadline -= 1
-        asyncio.run(asyncio.sleep(0.1))
-    assert fds() <= before + 5
+    assert_leaves_nothing(fds, program)
+
+
+async def leave_a_message(url, key):
+    client = await AsyncClient.connect(url)
+    subscriber = await client.subscriber()
+    asyncio.ensure_future(subscriber.next())
+
+
+async def leave_a_blocking_command(url, key):
+    client = await AsyncClient.connect(url)
+    asyncio.ensure_future(client.blocking_command("BLPOP", key + "none", 0))
+
+
+@pytest.mark.parametrize("leave", [leave_a_message, leave_a_blocking_command])
+def test_operations_end_with_their_loop(url, key, fds, leave):
+    assert_leaves_nothing(fds, lambda: asyncio.run(leave(url, key)))
+
+
+@pytest.mark.parametrize("connect", [AsyncClient.connect, connect_socket_async])
+def test_attempts_to_connect_end_with_their_loop(silent, fds, connect):
+    async def leave():
+        asyncio.ensure_future(connect(f"valkey://127.0.0.1:{silent}"))
+
+    assert_leaves_nothing(fds, lambda: asyncio.run(leave()))
+
+
+async def leave_a_transfer(mock, frozen, key, buffer):
+    """The server does not answer until `frozen` is closed."""
+    client = await AsyncClient.connect(mock.tcp)
+    frozen.enter_context(mock.frozen())
+    return client.get_into(key, buffer)
+
+
+def test_transfers_end_with_their_loop(own_mock, key, fds):
+    def program():
+        with contextlib.ExitStack() as frozen:
+            asyncio.run(leave_a_transfer(own_mock, frozen, key, bytearray(100)))
+
+    assert_leaves_nothing(fds, program)
+
+
+def test_a_buffer_is_free_when_its_transfer_is_cancelled_after_the_end_of_the_loop(own_mock, key):
+    buffer = bytearray(100)
+    with contextlib.ExitStack() as frozen:
+        transfer = asyncio.run(leave_a_transfer(own_mock, frozen, key, buffer))
+        transfer.cancel()
+        buffer.append(1)

@@ -1,9 +1,11 @@
 """The blocking client."""
 
+import contextlib
 import http
 import pathlib
 import queue
 import signal
+import socketserver
 import subprocess
 import sys
 import threading
@@ -154,6 +156,41 @@ def test_pipelines_return_every_reply(client, key):
     assert pipeline.execute() == []
     with pytest.raises(valkey_rdma.ServerError):
         client.pipeline().command("LPOP", key).execute()
+
+
+@contextlib.contextmanager
+def answering(replies):
+    """The URL of a server that answers each command with the reply of its name, or else with OK."""
+    replies = {b"HELLO": b"%1\r\n$5\r\nproto\r\n:3\r\n", b"PING": b"+PONG\r\n"} | replies
+
+    class Answering(socketserver.StreamRequestHandler):
+        def handle(self):
+            while header := self.rfile.readline():
+                lengths = (int(self.rfile.readline()[1:]) for _ in range(int(header[1:])))
+                name, *_ = [self.rfile.read(length + 2)[:-2] for length in lengths]
+                self.wfile.write(replies.get(name, b"+OK\r\n"))
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"valkey://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+
+
+def test_a_number_of_more_digits_than_python_converts_is_an_error_in_its_place():
+    number = b"(" + b"7" * 5000 + b"\r\n"
+    with answering({b"GET": number, b"HGETALL": b"%1\r\n:1\r\n*2\r\n" + number + b":2\r\n"}) as url, Client(url) as client:
+        pipeline = client.pipeline().command("SET", "k", 1).command("GET", "k").command("HGETALL", "k")
+        ok, alone, members = pipeline.execute(raise_on_error=False)
+        nested, beside = members[1]
+        assert (ok, beside) == (b"OK", 2)
+        for error in (alone, nested):
+            assert isinstance(error, valkey_rdma.UnexpectedReplyError)
+            assert error.fate == "answered"
+        for call in (lambda: client.command("GET", "k"), client.pipeline().command("GET", "k").execute):
+            with pytest.raises(valkey_rdma.UnexpectedReplyError, match="got a number of 5000 digits"):
+                call()
 
 
 @pytest.mark.parametrize("length", [0, 1, 8191, 8192, 100_000, 3_000_000])

@@ -1,11 +1,9 @@
 """redis-py and valkey-py: how our connections are made, and what is said when they are not."""
 
 import asyncio
-import contextlib
 import importlib
 import pathlib
 import pickle
-import socket
 import threading
 import time
 from types import SimpleNamespace
@@ -24,18 +22,6 @@ def library(request):
     importlib.import_module(f"{request.param}.asyncio.sentinel")
     clients = getattr(ours, name), getattr(ours, f"Async{name}")
     return SimpleNamespace(ours=ours, theirs=module, sync=clients[0], asyncio=clients[1], scheme=request.param)
-
-
-@pytest.fixture
-def silent():
-    """The port of a server that never answers: nothing is accepted, and the queue of those that connect is full."""
-    with contextlib.ExitStack() as sockets:
-        server = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        for _ in range(3):
-            waiting = sockets.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(server.getsockname())
-        yield server.getsockname()[1]
 
 
 def connecting_to(port):

@@ -63,7 +63,7 @@ class ClusterError(Error):
 
 
 class UnexpectedReplyError(Error):
-    """The reply has another type than the call can return. The command ran."""
+    """The reply has another type than the call can return, or is a number of more digits than Python converts. The command ran."""
 
 
 class SizeError(Error, ValueError):
