@@ -42,7 +42,9 @@ int valkey_rdma_close(int fd);
 
 typedef struct valkey_rdma_listener valkey_rdma_listener;
 
-/* Listens at the address of the URL, which must be an IP address; port 0 takes a free one. Returns NULL on errors. */
+/* Listens at the address of the URL, which must be an IP address; port 0 takes a free one. Returns NULL on errors. Accepts all connections:
+ * logins and databases in the URL are refused, and so are clusters, Sentinels and options other than rx_size, send_buffer,
+ * poll, device, gid and source. */
 valkey_rdma_listener *valkey_rdma_listen(const char *url);
 
 /* The port it listens on, or -1. */

@@ -54,11 +54,30 @@ pub(crate) fn listen(url: &str) -> Result<Listener, Failure> {
         )
         .into());
     }
+    check_listener(&url, &endpoint)?;
     let port = if any_port { 0 } else { endpoint.port() };
     let addr = address::literal(endpoint.host(), port).ok_or_else(|| {
         format!("{:?} is not an IP address: name the one to listen on, or 0.0.0.0", endpoint.host())
     })??;
     Ok(Listener::bind(kind, addr, &endpoint.transport_config())?)
+}
+
+/// Refuses what a listener would ignore, because its program relies on it, such as on a password. The error does not quote the URL.
+fn check_listener(url: &str, endpoint: &Endpoint) -> Result<(), Failure> {
+    let (_, query) = url.split_once('?').unwrap_or_default();
+    let mut names = query.split('&').filter_map(|option| option.split_once('=')).map(|(name, _)| name);
+    let refused = if endpoint.is_cluster() || endpoint.sentinels().is_some() {
+        "for a cluster or Sentinels: name the address to listen on"
+    } else if endpoint.has_login() {
+        "with a login: the listener accepts all connections, and your program checks passwords"
+    } else if endpoint.database() != 0 {
+        "with a database: leave it out"
+    } else if names.any(|name| !OF_LISTENERS.contains(&name)) {
+        "with all of these options: use rx_size, send_buffer, poll, device, gid or source"
+    } else {
+        return Ok(());
+    };
+    Err(format!("cannot listen {refused}").into())
 }
 
 /// The URL with another port where it has port 0, which is not a port that endpoints accept; and whether it had.
@@ -75,6 +94,9 @@ fn without_port_zero(url: &str) -> (String, bool) {
 pub(crate) fn close(fd: OwnedFd) -> Result<(), Failure> {
     Ok(bridge::close(fd, PATIENCE)?)
 }
+
+/// The options of a URL that a listener uses.
+const OF_LISTENERS: [&str; 6] = ["rx_size", "send_buffer", "poll", "device", "gid", "source"];
 
 /// How long closing waits.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
-/* What a connected process may do: block signals, fork (also while its threads connect, or with a listener), close twice, ask, end a thread. Prints one line if all is well.
+/* What a connected process may do: block signals, fork (also while its threads connect, with a listener, or before it closes), close twice, ask, end a thread. Prints one line if all is well.
  *
- * usage: process signals|fork|storm|listen|close|describe|thread URL */
+ * usage: process signals|fork|hold|storm|listen|close|describe|thread URL */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -73,6 +73,29 @@ static void forks(const char *url) {
     if (valkey_rdma_close(fd) < 0)
         fail("close");
     puts("both are connected");
+}
+
+/* A child that never closes what it has inherited does not keep the parent's connection, nor the library's threads. */
+static void holds(const char *url) {
+    int fd = connected(url);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        pause();
+        _exit(1);
+    }
+    if (child < 0)
+        fail("fork");
+    if (valkey_rdma_close(fd) < 0)
+        fail("close");
+    fd = connected(url);
+    ping(fd);
+    if (valkey_rdma_close(fd) < 0)
+        fail("second close");
+    kill(child, SIGKILL);
+    if (waitpid(child, NULL, 0) < 0)
+        fail("child");
+    puts("the parent has closed");
 }
 
 static atomic_int stop;
@@ -208,6 +231,8 @@ int main(int argc, char **argv) {
         signals(argv[2]);
     else if (strcmp(argv[1], "fork") == 0)
         forks(argv[2]);
+    else if (strcmp(argv[1], "hold") == 0)
+        holds(argv[2]);
     else if (strcmp(argv[1], "storm") == 0)
         storm(argv[2]);
     else if (strcmp(argv[1], "listen") == 0)

@@ -124,6 +124,11 @@ fn a_forked_child_connects_itself() {
 }
 
 #[test]
+fn a_forked_child_does_not_keep_what_its_parent_closes() {
+    with_mock(|url| assert_eq!(printed(&c("process", &["hold", url])), "the parent has closed\n"));
+}
+
+#[test]
 fn children_forked_while_threads_connect_can_connect() {
     // Not over the emulated device, whose directories children inherit.
     with_urls(|_, tcp| {
@@ -187,6 +192,29 @@ fn listeners_for_tls_are_refused() {
     let output = python(&["listen", "emulateds://127.0.0.1:0"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && error.contains("cannot listen with TLS here"), "{error}");
+}
+
+#[test]
+fn listeners_refuse_what_they_would_ignore() {
+    for (url, wrong) in [
+        ("emulated://:secret@127.0.0.1:0", "with a login"),
+        ("emulated://secret:secret@127.0.0.1:0?device=tcp", "with a login"),
+        ("emulated://127.0.0.1:0?password_file=/run/secret", "with a login"),
+        ("emulated://127.0.0.1:0/3", "with a database"),
+        ("emulated://127.0.0.1:0?fallback=tcp", "use rx_size, send_buffer, poll, device, gid or source"),
+        (
+            "emulated://127.0.0.1:0?device=tcp&timeout=1s",
+            "use rx_size, send_buffer, poll, device, gid or source",
+        ),
+        ("emulated://127.0.0.1:0?protocol=resp3", "use rx_size, send_buffer, poll, device, gid or source"),
+        ("emulated+cluster://127.0.0.1:7000", "for a cluster or Sentinels"),
+        ("emulated+sentinel://127.0.0.1:7000/127.0.0.1", "for a cluster or Sentinels"),
+    ] {
+        let output = python(&["listen", url]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(wrong), "{url}: {error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
 }
 
 #[test]
