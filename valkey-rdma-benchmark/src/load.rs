@@ -1,6 +1,7 @@
 //! [`Load`]: a load on one server, for programs and tests.
 
 use std::num::NonZeroU64;
+use std::pin::pin;
 
 use valkey_rdma_client::Endpoint;
 use valkey_rdma_program::Interrupt;
@@ -156,7 +157,8 @@ impl Load {
     /// [`LoadError`] if a name is not known, or a connection cannot be opened.
     ///
     /// # Cancel safety
-    /// Dropping the future closes the connections. What was sent may still take effect.
+    /// Dropping the future ends the load and closes the connections. The drop waits for that, and over RDMA for connects that are pending. What was
+    /// sent may still take effect.
     pub async fn tests(&self, list: &str) -> Result<Vec<TestResult>, LoadError> {
         let tests = tests_from_list(list).map_err(|error| LoadError::Refused(error.to_string()))?;
         let options = TestOptions::default();
@@ -178,6 +180,18 @@ impl Load {
     }
 
     async fn run(&self, scripts: Vec<Script>) -> Result<Vec<TestResult>, LoadError> {
+        let (ask, interrupt) = Interrupt::by_hand();
+        let measured = pin!(self.measured(scripts, &interrupt));
+        // Dropped before what it interrupts: threads at work would keep a caller that drops this future until the load is over.
+        let _interrupts = ask.drop_guard();
+        measured.await
+    }
+
+    async fn measured(
+        &self,
+        scripts: Vec<Script>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<TestResult>, LoadError> {
         let (keys, sizes) = (self.keys_drawn(), Sizes::fixed(self.len));
         let shape = Shape {
             sizes: sizes.to_string(),
@@ -194,10 +208,10 @@ impl Load {
             ..Plan::of(shape, scripts, sizes, self.limit)
         };
         let scripts = plan.scripts.clone();
-        let (target, interrupt) = (Target::new(self.endpoint.clone()), Interrupt::never());
+        let target = Target::new(self.endpoint.clone());
         let mut results = Vec::new();
         // Without an interrupt, there is a session.
-        if let Some(mut session) = Session::open(target, plan, &interrupt, &mut |_| {}).await? {
+        if let Some(mut session) = Session::open(target, plan, interrupt, &mut |_| {}).await? {
             for script in &scripts {
                 results.push(session.test(script, Progress::Hidden, &mut |_| {}).await);
             }
@@ -216,10 +230,40 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
 
+    use tokio::runtime::Runtime;
     use valkey_rdma_mock::{Mock, Server};
 
     use super::*;
+
+    #[test]
+    fn a_load_ends_when_its_future_is_dropped() {
+        let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let (servers, mock) = (Runtime::new().unwrap(), Mock::new());
+        let sets = mock.on("SET");
+        let server = servers.block_on(Server::builder(mock).tcp(loopback).start()).unwrap();
+        let endless =
+            Load::new(server.urls().next().unwrap().parse().unwrap()).limit(Limit::Requests(u64::MAX));
+        let (returned, returns) = mpsc::channel();
+        thread::spawn(move || {
+            Runtime::new().unwrap().block_on(async {
+                let begun = async {
+                    while sets.matched() == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                };
+                tokio::select! {
+                    ended = endless.tests("set") => panic!("it ended: {ended:?}"),
+                    () = begun => {}
+                }
+            });
+            returned.send(()).unwrap();
+        });
+        returns.recv_timeout(Duration::from_secs(60)).expect("the drop returns");
+    }
 
     #[tokio::test]
     async fn a_program_gets_checked_figures() {

@@ -33,7 +33,7 @@ pub(crate) fn main(libraries: &Libraries) -> ExitCode {
         return status;
     }
     let instead = match Args::read(std::env::args_os(), libraries) {
-        Ok(args) => match measure(&args) {
+        Ok(args) => match measure(args) {
             Ok(status) => return status,
             Err(instead) => instead,
         },
@@ -49,13 +49,16 @@ pub(crate) fn main(libraries: &Libraries) -> ExitCode {
 }
 
 /// Runs what `args` ask for, up to the exit status.
-fn measure(args: &Args) -> Result<ExitCode, Instead> {
+fn measure(mut args: Args) -> Result<ExitCode, Instead> {
     let target = args.target()?;
     log_to_stderr(LevelFilter::OFF).map_err(Instead::Refuse)?;
     for unverified in args.unverified()? {
         // Nothing can be done if standard error is closed.
         let _ = writeln!(io::stderr(), "warning: {unverified}: {UNVERIFIED}");
     }
+    // Before signals are received: until then, Ctrl-C and SIGTERM end the wait for input.
+    args.read_stdin()?;
+    let args = &args;
     let runtime = match runtime(1) {
         Ok(runtime) => runtime,
         Err(error) => return Ok(fail(&error)),

@@ -106,21 +106,27 @@ async fn way_to(name: &str) -> HostProbe {
     let started = Instant::now();
     let found = address::resolve(name, 0).await;
     let took = started.elapsed();
-    let routes = found.map_err(|error| error_chain(&error)).map(|addresses| {
-        let mut addresses: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
-        addresses.sort();
-        addresses.dedup();
-        addresses.into_iter().map(|to| Route { to, from: source_towards(to) }).collect()
-    });
-    HostProbe { name: name.to_owned(), took, routes }
+    let routes = found.map(|addresses| routes(addresses, source_towards));
+    HostProbe { name: name.to_owned(), took, routes: routes.map_err(|error| error_chain(&error)) }
+}
+
+/// The way to each of the addresses, by the source that `towards` finds. A link-local address is looked for on its interface.
+fn routes(
+    mut addresses: Vec<SocketAddr>,
+    mut towards: impl FnMut(SocketAddr) -> Result<IpAddr, String>,
+) -> Vec<Route> {
+    addresses.sort();
+    addresses.dedup();
+    addresses.into_iter().map(|to| Route { to: to.ip(), from: towards(to) }).collect()
 }
 
 /// The address from which packets to `to` leave this machine. Sends none.
-fn source_towards(to: IpAddr) -> Result<IpAddr, String> {
+fn source_towards(mut to: SocketAddr) -> Result<IpAddr, String> {
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
     // Connecting a datagram socket looks up the route, and no more. The port does not matter.
+    to.set_port(9);
     let found = UdpSocket::bind((any, 0)).and_then(|socket| {
-        socket.connect((to, 9))?;
+        socket.connect(to)?;
         socket.local_addr()
     });
     found.map(|addr| addr.ip()).map_err(|error| error_chain(&error))
@@ -128,7 +134,22 @@ fn source_towards(to: IpAddr) -> Result<IpAddr, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddrV6;
+
     use super::*;
+
+    #[test]
+    fn the_way_to_a_link_local_address_is_looked_for_on_its_interface() {
+        let ip = "fe80::1".parse().unwrap();
+        let on = |interface| SocketAddr::from(SocketAddrV6::new(ip, 0, 0, interface));
+        let mut asked = Vec::new();
+        let found = routes(vec![on(7), on(3), on(7)], |to| {
+            asked.push(to);
+            Ok(to.ip())
+        });
+        assert_eq!(asked, [on(3), on(7)]);
+        assert_eq!(found.len(), 2);
+    }
 
     #[test]
     fn a_missing_library_is_named_once_and_alone() {

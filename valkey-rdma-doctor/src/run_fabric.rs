@@ -10,7 +10,7 @@ use futures_util::future::try_join_all;
 use serde_json::json;
 use valkey_rdma_doctor::Style;
 use valkey_rdma_doctor::fabric::{self, Found, Matrix, Options, Service};
-use valkey_rdma_program::{Interrupt, ReservedFile, complain, fail, print, refuse, shown};
+use valkey_rdma_program::{Interrupt, ReservedFile, complain, fail, print, printable, refuse, shown};
 use valkey_rdma_transport::address::{self, AddressError};
 
 use crate::args::CheckArgs;
@@ -30,7 +30,7 @@ pub(crate) async fn listen(addr: &str, options: &Options, corrupt: bool, interru
     let report = |ended: &fabric::Ended| {
         print(&match &ended.outcome {
             Ok(steps) => format!("{}: done, {steps} steps\n", ended.peer),
-            Err(error) => format!("{}: {error}\n", ended.peer),
+            Err(error) => format!("{}: {}\n", ended.peer, printable(&error.to_string())),
         });
     };
     tokio::select! {

@@ -55,6 +55,13 @@ fn examined(name: &str, probes: &Probes) -> Report {
     report
 }
 
+/// The addresses at which devices of the machine `name` are tried, whose interfaces have the addresses in `known`.
+fn tried(name: &str, known: &[(String, IpAddr)]) -> Vec<IpAddr> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("try-{name}"));
+    plant(&folder, name);
+    addresses_to_try(&Root::at(&folder), known)
+}
+
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
@@ -140,6 +147,24 @@ fn a_container_without_device_files_is_given_the_flags_that_it_lacks() {
 }
 
 #[test]
+fn a_container_without_its_usual_files_is_known_by_its_environment_or_by_systemd() {
+    for (file, text, kind) in [
+        ("proc/self/environ", "PATH=/bin\0KUBERNETES_SERVICE_HOST=10.96.0.1\0", "Kubernetes"),
+        ("run/systemd/container", "podman\n", "Podman"),
+        ("run/systemd/container", "systemd-nspawn\n", "Other"),
+    ] {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("machine-signs-of-{kind}"));
+        plant(&folder, "no-device");
+        let file = folder.join(file);
+        fs::create_dir_all(file.parent().expect("it is in a folder")).expect("a folder");
+        fs::write(file, text).expect("a file");
+        let report = examine(&Root::at(&folder), &Probes::default(), Wishes::default());
+        let found = report.findings().find(|finding| finding.id == "container").expect("the finding");
+        assert_eq!(found.value, format!("this is one ({kind}): it sees what it was given of the host"));
+    }
+}
+
+#[test]
 fn infiniband_without_a_subnet_manager_is_a_problem() {
     let probes = Probes { interfaces: vec![("ib0".into(), ip("10.9.0.1"))], ..Probes::default() };
     assert_eq!(problems(&examined("infiniband", &probes)), ["port 1"]);
@@ -169,6 +194,31 @@ fn a_pod_works_with_the_adapter_that_it_was_given() {
     assert_eq!(problems(&examined("pod-with-one-of-two", &probes)), [] as [&str; 0]);
 }
 
+/// The first entry of the adapter's GID table is the host's.
+#[test]
+fn a_pod_tries_a_shared_adapter_at_its_own_address() {
+    let name = "pod-on-a-shared-adapter";
+    let interfaces = vec![("net1".to_owned(), ip("10.1.0.5"))];
+    assert_eq!(tried(name, &interfaces), [ip("10.1.0.5")]);
+    let trials = vec![trial("10.1.0.5", "mlx5_0", 4096)];
+    let probes = Probes { interfaces, trials, ..Probes::default() };
+    assert_eq!(problems(&examined(name, &probes)), [] as [&str; 0]);
+}
+
+#[test]
+fn a_device_is_tried_at_the_port_that_has_a_cable() {
+    let name = "two-ports-first-down";
+    let interfaces = vec![("ib0".to_owned(), ip("10.9.0.1")), ("ib1".to_owned(), ip("10.9.1.1"))];
+    assert_eq!(tried(name, &interfaces), [ip("10.9.1.1")]);
+    let trials = vec![trial("10.9.1.1", "mlx4_0", 2048)];
+    let probes = Probes { interfaces, trials, ..Probes::default() };
+    assert_eq!(problems(&examined(name, &probes)), [] as [&str; 0]);
+
+    // With RoCE, the port of an address is known.
+    let interfaces = [("eth0".to_owned(), ip("10.5.0.1")), ("eth1".to_owned(), ip("10.5.1.1"))];
+    assert_eq!(tried("roce-first-port-down", &interfaces), [ip("10.5.1.1")]);
+}
+
 #[test]
 fn the_device_file_of_the_adapter_in_use_is_needed() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("machine-without-its-file");
@@ -184,9 +234,7 @@ fn the_device_file_of_the_adapter_in_use_is_needed() {
 fn only_usable_devices_are_tried_and_at_an_address_that_others_can_reach() {
     let known = [("d0".to_owned(), ip("fe80::1")), ("d0".to_owned(), ip("10.0.0.1"))];
     for (name, expected) in [("rxe", vec![ip("10.0.0.1")]), ("iwarp", vec![]), ("no-device", vec![])] {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("try-{name}"));
-        plant(&folder, name);
-        assert_eq!(addresses_to_try(&Root::at(&folder), &known), expected, "{name}");
+        assert_eq!(tried(name, &known), expected, "{name}");
     }
 }
 

@@ -8,15 +8,16 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use valkey_rdma_transport::address::AddressError;
 
+use crate::printable::printable;
 use crate::shown::shown;
 use crate::style::Style;
 
-/// Prints `error: MESSAGE` on standard error, in one line however many the message has.
+/// Prints `error: MESSAGE` on standard error, in one line however many the message has, and [`printable`].
 pub fn complain(message: &str) {
     let words: Vec<&str> = message.split_whitespace().collect();
     let style = Style::of(&io::stderr());
     // Nothing can be done if standard error is closed.
-    let _ = writeln!(io::stderr(), "{} {}", style.red("error:"), words.join(" "));
+    let _ = writeln!(io::stderr(), "{} {}", style.red("error:"), printable(&words.join(" ")));
 }
 
 /// [Complains](complain) about what has failed, and returns the exit status 1.

@@ -31,7 +31,7 @@ impl Interrupt {
         Interrupt(asked)
     }
 
-    /// Interrupted when the token is cancelled; for tests.
+    /// Interrupted when the token is cancelled.
     #[must_use]
     pub fn by_hand() -> (CancellationToken, Interrupt) {
         let asked = CancellationToken::new();

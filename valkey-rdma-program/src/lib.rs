@@ -6,7 +6,8 @@
 //! [`runtime`] starts tokio. [`Signals`] receives signals; [`Interrupt`] is for programs that report what they
 //! found until Ctrl-C.
 //! [`print()`] writes to standard output. [`complain`] reports an error in one line, made by [`error_chain`] or [`refusal`]; [`fail`] and
-//! [`refuse`] also choose the exit status. [`shown`] hides passwords. [`Style`] is for terminals.
+//! [`refuse`] also choose the exit status. [`shown`] hides passwords, and [`printable`] escapes what
+//! other programs wrote. [`Style`] is for terminals.
 //! [`plot`] draws figures as SVG. [`ReservedFile`] finds out early whether results can be written.
 
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ mod login;
 mod numbers;
 pub mod plot;
 mod print;
+mod printable;
 mod reserved;
 mod runtime;
 mod server_tls;
@@ -37,6 +39,7 @@ pub use log::log_to_stderr;
 pub use login::{Login, LoginArgs, PASSWORD_VARIABLES, password_in_environment};
 pub use numbers::{median, millis, plural};
 pub use print::print;
+pub use printable::printable;
 pub use reserved::ReservedFile;
 pub use runtime::runtime;
 pub use server_tls::ServerTlsArgs;

@@ -123,9 +123,9 @@ impl Connections {
             () = run.no_more_replies() => true,
         };
         if hung && !workers.is_empty() {
-            let count = workers.len() as u64;
-            let detail = format!("{count} replies did not come within {:?} after the test", run.job.patience);
-            lock(&share.tally).faults.add_many(Fault { kind: FaultKind::ConnectionLost, detail }, count);
+            let (count, wait) = (workers.len() as u64, run.last_wait().unwrap_or_default());
+            let detail = format!("{count} tasks still waited for replies {wait:?} after the test");
+            lock(&share.tally).faults.add_many(Fault { kind: FaultKind::NoReply, detail }, count);
             run.give_up();
         }
         if !workers.is_empty() {

@@ -261,6 +261,42 @@ mod tests {
         (shape, plan)
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_timed_job_waits_for_replies_as_long_as_its_connections_do() {
+        let (_, plan) = pings(None);
+        let run = |reply_timeout| {
+            let job = plan.job(&plan.scripts[0], Limit::Time(Duration::from_secs(1)), Pace::Closed);
+            Run::new(Job { reply_timeout, ..job }, 1)
+        };
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        let endless = run(None);
+        assert_eq!(run(Some(hour)).last_wait(), Some(hour));
+        assert_eq!(run(Some(second)).last_wait(), Some(endless.job.patience), "as for a lost server");
+        assert!(tokio::time::timeout(24 * hour, endless.no_more_replies()).await.is_err());
+    }
+
+    /// Each reply comes in time, and all together would take longer than the test is waited for.
+    #[test]
+    fn replies_that_a_timed_job_lacks_at_its_end_are_faults_of_their_kind() {
+        let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let (servers, mock) = (Runtime::new().unwrap(), Mock::new());
+        mock.on("PING").delay(Duration::from_millis(100));
+        let server = servers.block_on(Server::builder(mock).tcp(loopback).start()).unwrap();
+        let addr = server.listening()[0].addr;
+        let target = Target::new(Endpoint::new(Transport::Tcp, addr.ip().to_string(), addr.port()));
+        let (shape, plan) = pings(None);
+        let interrupt = Interrupt::never();
+        Runtime::new().unwrap().block_on(async {
+            let fleet = Fleet::open(target, &shape, &interrupt, &mut |_| {}).await.unwrap().unwrap();
+            let job = plan.job(&plan.scripts[0], Limit::Time(Duration::from_secs(1)), Pace::Closed);
+            let (patience, reply_timeout) = (Duration::from_millis(1), Some(Duration::from_millis(500)));
+            let running = fleet.start(Job { pipeline: 1000, patience, reply_timeout, ..job });
+            let result = running.finish().await;
+            let kinds: Vec<_> = result.tally.faults.counts().map(|(kind, _)| kind.to_string()).collect();
+            assert_eq!((kinds, result.gave_up), (vec!["no reply".to_owned()], true));
+        });
+    }
+
     #[test]
     fn tasks_of_one_connection_give_a_lost_server_up_together() {
         let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();

@@ -129,14 +129,19 @@ impl Run {
         matches!(self.job.limit, Limit::Time(limit) if self.now() >= limit + limit.min(CATCHING_UP))
     }
 
+    /// How long replies are waited for that a timed job still lacks at its end: never shorter than a connection waits; `None` for ever.
+    pub(super) fn last_wait(&self) -> Option<Duration> {
+        Some(self.job.reply_timeout?.max(self.job.patience))
+    }
+
     /// Waits until replies that a timed job still lacks have been waited for long enough; forever without a time.
     pub(super) async fn no_more_replies(&self) {
-        match self.job.limit {
-            Limit::Time(limit) => {
-                let end = self.started + limit + limit.min(CATCHING_UP) + self.job.patience;
+        match (self.job.limit, self.last_wait()) {
+            (Limit::Time(limit), Some(wait)) => {
+                let end = self.started + limit + limit.min(CATCHING_UP) + wait;
                 tokio::time::sleep_until(end.into()).await;
             }
-            Limit::Requests(_) => std::future::pending().await,
+            (Limit::Requests(_), _) | (_, None) => std::future::pending().await,
         }
     }
 

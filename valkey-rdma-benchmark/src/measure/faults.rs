@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use valkey_rdma_program::printable;
+
 /// How many faults are kept in full; all are counted.
 const KEPT: usize = 5;
 /// How many kinds are counted separately, so that a server with endless error codes cannot fill memory.
@@ -19,7 +21,7 @@ pub struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.kind, self.detail)
+        write!(out, "{}: {}", self.kind, printable(&self.detail))
     }
 }
 
@@ -62,7 +64,7 @@ impl fmt::Display for FaultKind {
             FaultKind::WrongLength => out.write_str("wrong length"),
             FaultKind::Missing => out.write_str("missing value"),
             FaultKind::WrongReply => out.write_str("wrong reply"),
-            FaultKind::ServerError(code) => write!(out, "server error {code}"),
+            FaultKind::ServerError(code) => write!(out, "server error {}", printable(code)),
             FaultKind::ConnectionLost => out.write_str("connection lost"),
             FaultKind::NoReply => out.write_str("no reply"),
             FaultKind::ConnectFailed => out.write_str("connect failed"),
@@ -161,6 +163,13 @@ mod tests {
         let again = faults.clone();
         faults.merge(again);
         assert_eq!((faults.total(), faults.first().len()), (202, 2));
+    }
+
+    #[test]
+    fn a_text_of_the_server_cannot_move_the_cursor() {
+        let kind = FaultKind::ServerError("\x1b[2J".to_owned());
+        let fault = Fault { kind, detail: "SET k: \x1b[2J\rit can't be set".to_owned() };
+        assert_eq!(fault.to_string(), r"server error \u{1b}[2J: SET k: \u{1b}[2J\rit can't be set");
     }
 
     #[test]

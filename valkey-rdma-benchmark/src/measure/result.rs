@@ -166,6 +166,9 @@ impl TestResult {
         let sum = self.server_cpu.zip(next.server_cpu).map(|(sum, more)| sum + more);
         self.server_cpu = if self.elapsed.is_zero() { next.server_cpu } else { sum };
         self.pace = next.pace;
+        if self.parts.is_empty() {
+            self.parts = next.parts;
+        }
         self.elapsed += next.elapsed;
         let series = std::mem::take(&mut next.tally.series);
         self.tally.merge(next.tally);
@@ -190,9 +193,11 @@ impl TestResult {
         self.per_second(self.tally.payload)
     }
 
-    /// Bytes per second on the busier way of the link, which has its speed both ways; 0 on TCP.
-    pub(crate) fn link_rate(&self) -> f64 {
-        self.per_second(self.counters.map_or(0, |counters| counters.bytes_one_way()))
+    /// How much of the link's speed was used on its busier way, if that is known: the transport counts the bytes of the stream, and not those that the
+    /// server's device moves directly.
+    pub(crate) fn share_of_link(&self, run: &RunInfo) -> Option<f64> {
+        let speed = run.environment.link_speed().filter(|_| run.shape.way() == "stream")?;
+        Some(self.per_second(self.counters.map_or(0, |counters| counters.bytes_one_way())) / speed)
     }
 
     fn per_second(&self, count: u64) -> f64 {
@@ -227,5 +232,24 @@ impl TestResult {
     /// Transport counters per reply; `None` on TCP.
     pub(crate) fn per_request(&self) -> Option<PerRequest> {
         Some(self.counters?.per_request(self.replies()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_of_rounds_has_the_commands_of_a_mix() {
+        let mut round = TestResult::empty("SET+GET");
+        round.parts = vec!["SET".to_owned(), "GET".to_owned()];
+        round.tally = Tally::new(false, 2);
+        round.tally.parts[1].record(Duration::from_millis(1));
+        let mut sum = TestResult::empty("SET+GET");
+        for _ in 0..2 {
+            sum.merge(round.clone());
+        }
+        assert_eq!(sum.parts, round.parts);
+        assert_eq!(sum.tally.parts.iter().map(Latencies::count).collect::<Vec<_>>(), [0, 2]);
     }
 }

@@ -288,7 +288,7 @@ pub(crate) struct Args {
 
     /// Read the last argument of COMMAND from standard input
     #[arg(help_heading = "Workload", short = 'x', requires = "command")]
-    pub(crate) stdin: bool,
+    stdin: bool,
 
     /// Commands per second, sent at intended times even if the server falls behind; unlike -n, it counts each command of a
     /// sequence; 0: no schedule

@@ -45,6 +45,11 @@ impl OtherSide {
         self.library.is_some() || self.point.iter().any(|&(axis, value)| axis == Axis::Tasks && value > 0)
     }
 
+    /// The threads that drive its connections, if it says so; else 1.
+    pub(crate) fn threads(&self) -> u64 {
+        self.point.iter().find(|(axis, _)| *axis == Axis::Threads).map_or(1, |&(_, threads)| threads)
+    }
+
     /// The plan of the other side.
     pub(crate) fn of(&self, plan: &Plan) -> Plan {
         let mut plan = plan.at(&self.point);

@@ -1,6 +1,5 @@
 //! From flags to a plan: scripts, keys, values and limits.
 
-use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +12,7 @@ use crate::run::{Plan, STEP};
 use crate::workload::{DefaultTest, Keys, Script, Sizes, TestOptions, Values};
 
 impl Plan {
-    /// What the flags ask for. Reads standard input with `-x`.
+    /// What the flags ask for.
     pub(crate) fn new(args: &Args) -> Result<Plan, Instead> {
         let seed = args.seed.unwrap_or_else(seed_of_now);
         let keys = match args.sequential {
@@ -88,13 +87,7 @@ fn shape(args: &Args, keys: &Keys) -> Shape {
 fn scripts(args: &Args, keys: &Keys) -> Result<Vec<Script>, Instead> {
     let options = test_options(args);
     if !args.command.is_empty() {
-        let mut words: Vec<Vec<u8>> = args.command.iter().map(|word| word.clone().into_vec()).collect();
-        if args.stdin {
-            let mut last = Vec::new();
-            let read = std::io::stdin().lock().read_to_end(&mut last);
-            read.map_err(|error| Instead::Refuse(format!("-x: standard input cannot be read: {error}")))?;
-            words.push(last);
-        }
+        let words: Vec<Vec<u8>> = args.command.iter().map(|word| word.clone().into_vec()).collect();
         let script = Script::from_words(&words, keys.len.is_some());
         return Ok(vec![script.map_err(|error| Instead::Refuse(error.to_string()))?]);
     }

@@ -115,8 +115,8 @@ fn shape(shape: &Shape) -> Value {
 fn test(info: &RunInfo, result: &TestResult) -> Value {
     let mut value = measured(info, result);
     value["run"] = run(info);
-    if let Some(speed) = info.environment.link_speed() {
-        value["share_of_link"] = json!(result.link_rate() / speed);
+    if let Some(share) = result.share_of_link(info) {
+        value["share_of_link"] = json!(share);
     }
     value
 }

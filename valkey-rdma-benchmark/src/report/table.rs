@@ -94,14 +94,9 @@ pub(super) fn write_test(
     for part in Row::parts(run, result) {
         write_row(out, &part, style, latency_form)?;
     }
-    match run.environment.link_speed() {
-        Some(speed) if result.link_rate() > speed / 100.0 => {
-            writeln!(
-                out,
-                "  {:.1} % of the link's {:.1} GB/s",
-                result.link_rate() / speed * 100.0,
-                speed / 1e9
-            )
+    match (result.share_of_link(run), run.environment.link_speed()) {
+        (Some(share), Some(speed)) if share > 0.01 => {
+            writeln!(out, "  {:.1} % of the link's {:.1} GB/s", share * 100.0, speed / 1e9)
         }
         _ => Ok(()),
     }

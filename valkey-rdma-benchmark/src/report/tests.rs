@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::drive::{Arrivals, Pace};
-use crate::measure::{Environment, Fault, FaultKind, Faults, Found, Outage, Shape, Sweep, Tally};
+use crate::drive::{Arrivals, Choice, Pace};
+use crate::measure::{Counters, Environment, Fault, FaultKind, Faults, Found, Outage, Shape, Sweep, Tally};
 
 fn run() -> RunInfo {
     RunInfo {
@@ -141,6 +141,24 @@ fn json_has_the_figures_of_a_test_under_their_names() {
         assert!(names.contains(&name), "{name} in {names:?}");
     }
     assert_eq!(all["tests"][0]["requests_per_second"], 2000.0);
+}
+
+/// The transport does not count their bytes.
+#[test]
+fn direct_transfers_have_no_share_of_the_link() {
+    let mut stats = valkey_rdma_transport::Stats::default();
+    stats.protocol.bytes_sent = 50_000_000;
+    let result = TestResult { counters: Some(Counters::from(&stats)), ..result(Faults::default()) };
+    let direct = Choice::direct(3, crate::drive::Verify::Length);
+    for (library, is_known) in [(None, true), (Some(direct), false)] {
+        let environment = Environment { facts: vec![("link", "100 Gb/sec (4X EDR)".to_owned())] };
+        let run = RunInfo { shape: Shape { library, ..run().shape }, environment, ..run() };
+        let table = written(|out| TABLE.write_test(out, &run, &result));
+        assert_eq!(table.contains("80.0 % of the link's 12.5 GB/s"), is_known, "{table}");
+        let found = Found { tests: vec![(run, result.clone())], ..Found::default() };
+        let text = written(|out| json::write(out, &found));
+        assert_eq!(text.contains("\"share_of_link\""), is_known, "{text}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use valkey_rdma_client::{Client, Value};
+use valkey_rdma_program::printable;
 
 /// The reply to `INFO SECTION`.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl ServerInfo {
 
     /// Name and version of the server, from the section `server`.
     pub(crate) fn version(&self) -> Option<String> {
-        let of = |name: &str| Some(format!("{name} {}", self.field(&format!("{name}_version"))?));
+        let of = |name: &str| Some(format!("{name} {}", printable(self.field(&format!("{name}_version"))?)));
         of("valkey").or_else(|| of("redis"))
     }
 

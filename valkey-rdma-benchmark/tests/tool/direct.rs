@@ -6,9 +6,10 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use valkey_rdma_mock::faults::Faults;
 use valkey_rdma_mock::{Address, DeviceKind, Mock, MockServer, Server, TransportConfig};
+use valkey_rdma_testkit::Folder;
 use valkey_rdma_transport::{FeatureSet, Listener, device};
 
-use crate::modes::{Folder, right};
+use crate::modes::right;
 use crate::scripted::{stderr, stdout, tool};
 
 fn loopback() -> SocketAddr {

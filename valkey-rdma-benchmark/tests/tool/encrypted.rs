@@ -1,10 +1,10 @@
 //! Runs over TLS.
 
 use tokio::runtime::Runtime;
-use valkey_rdma_mock::{Mock, MockCluster, MockServer, ServerTls, Transports};
-use valkey_rdma_testkit::Authority;
+use valkey_rdma_mock::{Mock, MockServer, ServerTls};
+use valkey_rdma_testkit::{Authority, Folder};
 
-use crate::modes::{Folder, right};
+use crate::modes::right;
 use crate::scripted::{stderr, stdout, tool};
 
 /// A mock with TLS for 127.0.0.1, and the runtime that it lives in.
@@ -70,32 +70,6 @@ fn a_report_says_which_version_and_cipher_the_connections_have() {
     // Once, however many connections there are.
     let warnings = stderr(&output);
     assert_eq!(warnings.matches("is not verified (--insecure, verify=none)").count(), 1, "{warnings}");
-}
-
-#[test]
-fn a_cluster_with_tls_is_measured_as_a_whole() {
-    let (runtime, authority) = (Runtime::new().unwrap(), Authority::new("issuer"));
-    let pair = authority.issue(&["127.0.0.1"]);
-    let cluster = MockCluster::builder(3).transports(Transports::Tcp);
-    let cluster = cluster.tls(ServerTls::new(&pair.cert, &pair.key)).start();
-    let cluster = runtime.block_on(cluster).unwrap();
-    let (ca, url) = (authority.ca().display().to_string(), cluster.tcp_url(0).unwrap());
-    let output = tool(&with(&["-u", &url, "--cacert", &ca], "--cluster -t set,get -n 300 -c 2 -r 1000 -q"));
-    assert_eq!(right(&output).lines().count(), 2);
-    assert!((0..3).all(|node| cluster.calls(node, "get") > 50));
-}
-
-#[test]
-fn tls_is_compared_with_plain() {
-    let (encrypted, plain) = (mock(), crate::modes::mock());
-    let (ca, other) = (encrypted.authority.ca().display().to_string(), format!("valkey://{}", plain.addr));
-    let first = ["-u", encrypted.server.tcp_url(), "--cacert", &ca, "--compare", &other];
-    let output = tool(&with(&first, "-t ping_mbulk -n 40 -c 2 --rounds 3"));
-    let table = right(&output);
-    assert!(
-        table.contains("this  valkeys://") && table.contains("tcp+tls to tcp, 95 % intervals"),
-        "{table}"
-    );
 }
 
 #[test]

@@ -8,9 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use valkey_rdma_mock::{Address, DeviceKind, Mock, MockServer, Reply, Server, TransportConfig};
-use valkey_rdma_testkit::{Child, Signal};
+use valkey_rdma_testkit::{Child, Folder, Signal};
 
-use crate::modes::Folder;
 use crate::page::assert_self_contained;
 use crate::scripted::{stderr, stdout, tool};
 

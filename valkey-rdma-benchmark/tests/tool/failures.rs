@@ -1,15 +1,19 @@
 //! A run that cannot be made is reported in one line: with status 1 if the server fails, with status 2 if the flags are wrong.
 
+use std::fs::File;
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::Value;
 use tokio::net::TcpSocket;
-use valkey_rdma_testkit::{Child, Signal};
+use valkey_rdma_testkit::{Child, Folder, Signal, describe};
 
-use crate::modes::{Folder, mock};
+use crate::modes::mock;
 use crate::scripted::{Keyspace, Script, Server, right, stderr, stdout, tool, tool_at};
 
 fn assert_one_line(output: &std::process::Output, status: i32, said: &str) {
@@ -78,7 +82,7 @@ fn a_server_other_than_valkey_is_reported_with_status_2() {
     let port = listener.local_addr().unwrap().port().to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let _ = std::io::Write::write_all(&mut stream.unwrap(), b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            let _ = stream.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         }
     });
     assert_one_line(&tool(&["-p", &port, "-c", "1"]), 2, "is it a Valkey server");
@@ -199,6 +203,25 @@ fn an_interrupt_ends_connecting_over_tcp_at_once() {
     run.signal(Signal::INT);
     let status = run.wait(DEADLINE).unwrap();
     assert_eq!((status.code(), run.stdout(), run.stderr()), (Some(130), String::new(), String::new()));
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_for_standard_input() {
+    for (signal, number) in [(Signal::INT, 2), (Signal::TERM, 15)] {
+        let folder = Folder::new(&format!("stdin-{number}"));
+        let pipe = folder.file("pipe");
+        mkfifo(pipe.as_str(), Mode::S_IRWXU).unwrap();
+        // What a shell starts in the background ignores SIGINT: the tests, perhaps.
+        let script = "exec env --default-signal=INT \"$0\" -x -n 1 -- set k <\"$1\"";
+        let args = ["-c", script, env!("CARGO_BIN_EXE_valkey-rdma-benchmark"), &pipe];
+        let mut run = Child::start(Command::new("sh").args(args)).unwrap();
+        let mut input = File::options().write(true).open(&pipe).unwrap();
+        // More than a pipe holds: the tool has begun to read, and waits for the end.
+        input.write_all(&vec![b'v'; 1 << 20]).unwrap();
+        run.signal(signal);
+        let status = run.wait(DEADLINE).unwrap();
+        assert_eq!(describe(status), format!("was killed by signal {number}"), "{}", run.stderr());
+    }
 }
 
 #[test]

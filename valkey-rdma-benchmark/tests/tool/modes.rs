@@ -1,12 +1,11 @@
 //! What the tool does beside plain tests: commands of the user's own, schedules, comparisons, matrices, files.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::Output;
 
 use tokio::runtime::Runtime;
 use valkey_rdma_mock::{Mock, Server};
-use valkey_rdma_testkit::csv_column;
+use valkey_rdma_testkit::{Folder, csv_column};
 
 use crate::scripted::{stderr, stdout, tool, tool_at};
 
@@ -30,35 +29,6 @@ pub(crate) fn right(output: &Output) -> &str {
     let notices: Vec<&str> = stderr(output).lines().filter(|line| !line.contains("--populate")).collect();
     assert_eq!((output.status.code(), notices.as_slice()), (Some(0), [].as_slice()));
     stdout(output)
-}
-
-/// A folder that goes away with the test.
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("valkey-rdma-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    pub(crate) fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
-    pub(crate) fn path(&self) -> &std::path::Path {
-        &self.0
-    }
-
-    pub(crate) fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.0.join(name)).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 fn column(csv: &str, name: &str) -> Vec<String> {

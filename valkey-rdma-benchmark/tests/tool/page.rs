@@ -1,6 +1,8 @@
 //! The page that `--html` writes: what is on it, and that it needs nothing else.
 
-use crate::modes::{Folder, mock, right};
+use valkey_rdma_testkit::Folder;
+
+use crate::modes::{mock, right};
 use crate::scripted::{tool, tool_at};
 
 /// The figures of a page: for each, the number of lines and the data that the page's script shows.

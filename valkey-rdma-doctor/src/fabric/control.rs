@@ -117,6 +117,12 @@ impl Control {
         }
     }
 
+    /// Ends the connection with the reason. Without it, this process would seem to be gone.
+    pub(super) async fn dismiss(mut self, reason: &str) {
+        // The peer may be gone as well.
+        let _ = self.send(&Message::Failed { reason: reason.to_owned() }).await;
+    }
+
     /// Gives back a message that came before it was asked for.
     pub(super) fn put_back(&mut self, message: Message) {
         self.early = Some(message);

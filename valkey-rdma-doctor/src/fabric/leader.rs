@@ -7,6 +7,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use valkey_rdma_transport::Polling;
 use valkey_rdma_transport::TransportError;
+use valkey_rdma_transport::address::source_towards;
 use valkey_rdma_transport::raw::QueuePair;
 
 use super::compare;
@@ -134,7 +135,7 @@ async fn connect(addr: SocketAddr, options: &Options, found: &mut Found) -> Resu
         })
         .await?;
     let (rdma, tcp) = match control.answer().await? {
-        Message::Welcome { rdma, tcp } => (rdma, tcp),
+        Message::Welcome { rdma, tcp } => (from_here(rdma, addr), from_here(tcp, addr)),
         Message::Refuse { reason } => return Err(FabricError::Refused { peer: addr, reason }),
         other => return Err(control.unexpected(&other)),
     };
@@ -162,6 +163,14 @@ async fn connect(addr: SocketAddr, options: &Options, found: &mut Found) -> Resu
     Ok(session)
 }
 
+/// The peer's address `of_peer` as this machine reaches it, which reaches the peer at `addr`. If it is link-local, the peer has named its own
+/// interface.
+fn from_here(of_peer: SocketAddr, addr: SocketAddr) -> SocketAddr {
+    let mut here = source_towards(of_peer.ip(), addr);
+    here.set_port(of_peer.port());
+    here
+}
+
 /// Opens the control connection.
 pub(super) async fn dial(addr: SocketAddr, patience: Duration) -> Result<Control, FabricError> {
     let stream = timeout(patience, TcpStream::connect(addr)).await;
@@ -184,4 +193,21 @@ async fn connect_tcp(addr: SocketAddr, options: &Options) -> std::io::Result<Vec
         streams.push(stream);
     }
     Ok(streams)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_local_address_of_the_peer_is_reached_on_the_interface_of_this_machine() {
+        for (of_peer, addr, expected) in [
+            ("[fe80::1%2]:8", "[fe80::1%7]:7000", "[fe80::1%7]:8"),
+            ("[fd00::1]:8", "[fd00::1]:7000", "[fd00::1]:8"),
+            ("10.0.0.1:8", "10.0.0.1:7000", "10.0.0.1:8"),
+        ] {
+            let here = from_here(of_peer.parse().unwrap(), addr.parse().unwrap());
+            assert_eq!(here.to_string(), expected);
+        }
+    }
 }

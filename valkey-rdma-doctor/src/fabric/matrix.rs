@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use valkey_rdma_program::median;
+use valkey_rdma_program::{median, printable};
 
 use super::size::size_text;
 
@@ -123,7 +123,7 @@ impl Matrix {
         for link in &self.links {
             let names = format!("{} and {}", self.nodes[link.from], self.nodes[link.to]);
             if let Some(error) = &link.error {
-                let _ = writeln!(out, "FAILED  {names}: {error}");
+                let _ = writeln!(out, "FAILED  {names}: {}", printable(error));
             }
             for difference in &link.differences {
                 let _ = writeln!(out, "FAILED  {names}: {difference}");

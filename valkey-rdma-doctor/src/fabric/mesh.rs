@@ -17,7 +17,7 @@ use super::matrix::{LARGE, Link, Matrix, SMALL};
 use super::message::Message;
 use super::options::{Options, Progress};
 use super::run::Operation;
-use super::service::Service;
+use super::service::{LATE, Service};
 use valkey_rdma_transport::Polling;
 
 /// How often a node that is not there yet is tried again.
@@ -75,7 +75,7 @@ impl Node {
         progress: Progress<'_>,
     ) -> Result<(), FabricError> {
         let (sender, joins) = mpsc::unbounded_channel();
-        let service = self.service.with_joins(sender);
+        let service = if self.number == 0 { self.service.with_joins(sender) } else { self.service };
         let part = async {
             if self.number == 0 {
                 coordinate(&self.list, wait, &self.options, joins, matrix, progress).await;
@@ -124,11 +124,24 @@ async fn coordinate(
         progress(0, pairs(count), &format!("waiting for {}", missing.join(", ")));
         match tokio::time::timeout_at(deadline, joins.recv()).await {
             Ok(Some((node, of, control))) if (1..count).contains(&node) && of == count => {
-                nodes[node] = Some(control);
+                if let Some(before) = nodes[node].replace(control) {
+                    before
+                        .dismiss(&format!(
+                            "another node has joined as {}: give all nodes the same list, in the same order",
+                            list[node]
+                        ))
+                        .await;
+                }
             }
-            Ok(Some(_)) => {}
+            Ok(Some((.., control))) => {
+                control.dismiss(&format!("this mesh has {count} nodes: give all nodes the same list")).await;
+            }
             Ok(None) | Err(_) => break,
         }
+    }
+    joins.close();
+    while let Some((.., control)) = joins.recv().await {
+        control.dismiss(LATE).await;
     }
     for from in 1..count {
         for to in 0..from {

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use nix::errno::Errno;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::sync::mpsc::{self, error::SendError};
+use tokio::time::{Instant, sleep_until, timeout};
 use valkey_rdma_transport::raw::{self, DeviceOptions};
 
 use super::compare;
@@ -94,18 +95,25 @@ impl Service {
     /// Cancel safety: dropping the future ends all sessions.
     pub async fn run(&self, report: &dyn Fn(&Ended)) -> Result<(), FabricError> {
         let mut sessions: FuturesUnordered<Serving<'_>> = FuturesUnordered::new();
+        let mut from = Instant::now();
         loop {
+            let accept = async move {
+                sleep_until(from).await;
+                self.listener.accept().await
+            };
             tokio::select! {
                 Some(ended) = sessions.next() => report(&ended),
-                accepted = self.listener.accept() => match accepted {
+                accepted = accept => match accepted {
                     Ok((stream, peer)) => {
                         let full = sessions.len() >= SESSIONS;
                         sessions.push(Box::pin(async move {
                             Ended { peer, outcome: self.serve(stream, peer, full).await }
                         }));
                     }
-                    Err(error) if is_of_one_connection(&error) => {}
-                    Err(source) => return Err(FabricError::Listen { addr: self.addr, source }),
+                    Err(source) => match rest_after(&source) {
+                        Some(rest) => from = Instant::now() + rest,
+                        None => return Err(FabricError::Listen { addr: self.addr, source }),
+                    },
                 },
             }
         }
@@ -124,10 +132,17 @@ impl Service {
                 control.patience = Duration::from_millis(patience_ms.clamp(100, 600_000));
                 self.lead(control, queue_pairs, longest.max(1)).await
             }
-            Message::Join { node, nodes } => match &self.joins {
-                Some(joins) if joins.send((node, nodes, control)).is_ok() => Ok(0),
-                _ => Err(FabricError::Stranger { peer, reason: "this is not node 0 of a mesh".to_owned() }),
-            },
+            Message::Join { node, nodes } => {
+                let (control, reason) = match &self.joins {
+                    None => (control, NOT_FIRST),
+                    Some(joins) => match joins.send((node, nodes, control)) {
+                        Ok(()) => return Ok(0),
+                        Err(SendError((.., control))) => (control, LATE),
+                    },
+                };
+                control.dismiss(reason).await;
+                Err(FabricError::Refused { peer, reason: format!("not served: {reason}") })
+            }
             other => Err(control.unexpected(&other)),
         }
     }
@@ -153,8 +168,7 @@ impl Service {
     async fn listen_on_device(&self, addr: SocketAddr) -> Result<raw::Listener, FabricError> {
         // Of this side's own choice is only the device.
         let options = DeviceOptions { gid: None, ..self.options.device_options() };
-        let any_port = SocketAddr::new(addr.ip(), 0);
-        raw::Listener::bind(self.options.kind, any_port, &options)
+        raw::Listener::bind(self.options.kind, any_port(addr), &options)
             .await
             .map_err(|source| FabricError::Device { during: format!("listening on {}", addr.ip()), source })
     }
@@ -185,7 +199,7 @@ impl Service {
     async fn set_up(&self, session: &mut Session, queue_pairs: u32, longest: u32) -> Result<(), FabricError> {
         let local = session.control.local_addr().map_err(FabricError::Tcp)?;
         let mut listener = self.listen_on_device(local).await?;
-        let tcp = TcpListener::bind((local.ip(), 0)).await.map_err(FabricError::Tcp)?;
+        let tcp = TcpListener::bind(any_port(local)).await.map_err(FabricError::Tcp)?;
         let tcp_addr = tcp.local_addr().map_err(FabricError::Tcp)?;
         session.control.send(&Message::Welcome { rdma: listener.local_addr(), tcp: tcp_addr }).await?;
 
@@ -247,11 +261,76 @@ impl Service {
     }
 }
 
+/// The same address with a port that the system chooses. A link-local one keeps its interface.
+fn any_port(mut addr: SocketAddr) -> SocketAddr {
+    addr.set_port(0);
+    addr
+}
+
+/// Why a node has no part in a mesh that is being checked.
+pub(super) const LATE: &str = "the mesh has begun without this node: --wait says how long it waits";
+/// Why a node of a mesh cannot join here.
+const NOT_FIRST: &str =
+    "this is not the first node of a mesh: give all nodes the same list, in the same order";
+
 /// What is in progress when nothing is.
 const IDLE: &str = "nothing";
 
-/// Whether accepting failed for one connection, which is gone, and not for all.
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionReset)
+/// How long a listener rests that is short of descriptors or memory: the next accept would fail too.
+const REST: Duration = Duration::from_millis(100);
+
+/// How long to rest before the next accept, after one that failed; `None` if the listener is of no use any more.
+fn rest_after(error: &io::Error) -> Option<Duration> {
+    match Errno::from_raw(error.raw_os_error()?) {
+        // Of one connection, which is gone.
+        Errno::ECONNABORTED | Errno::ECONNRESET => Some(Duration::ZERO),
+        Errno::EBADF | Errno::EINVAL | Errno::ENOTSOCK => None,
+        // A shortage, or what the network or a firewall did to a connection: accept(2) has a list.
+        _ => Some(REST),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use valkey_rdma_transport::DeviceKind;
+
+    use super::*;
+    use crate::fabric::leader::dial;
+
+    #[tokio::test]
+    async fn a_node_that_joins_when_the_mesh_has_begun_gets_the_reason() {
+        let options = Options { kind: DeviceKind::Emulated, ..Options::default() };
+        let (joins, of_the_mesh) = mpsc::unbounded_channel();
+        drop(of_the_mesh);
+        let service =
+            Service::bind("127.0.0.1:0".parse().unwrap(), &options).await.unwrap().with_joins(joins);
+        let joined = async {
+            let mut control = dial(service.local_addr(), options.patience).await.unwrap();
+            control.send(&Message::Join { node: 1, nodes: 2 }).await.unwrap();
+            control.next().await.map(drop).unwrap_err().to_string()
+        };
+        tokio::select! {
+            error = joined => assert!(error.contains(LATE), "{error}"),
+            ended = service.run(&|_| {}) => panic!("{ended:?}"),
+        }
+    }
+
+    #[test]
+    fn a_failed_accept_ends_only_a_listener_that_is_of_no_use() {
+        for (errno, rest) in [
+            (Errno::EMFILE, Some(REST)),
+            (Errno::ENFILE, Some(REST)),
+            (Errno::ECONNABORTED, Some(Duration::ZERO)),
+            (Errno::EHOSTUNREACH, Some(REST)),
+            (Errno::EPERM, Some(REST)),
+            (Errno::EBADF, None),
+        ] {
+            assert_eq!(rest_after(&errno.into()), rest, "{errno}");
+        }
+    }
+
+    #[test]
+    fn another_port_of_a_link_local_address_is_on_the_same_interface() {
+        assert_eq!(any_port("[fe80::1%7]:7000".parse().unwrap()).to_string(), "[fe80::1%7]:0");
+    }
 }

@@ -16,14 +16,24 @@ pub(super) enum Container {
 
 impl Container {
     pub(super) fn of(root: &Root) -> Self {
+        // With cgroup v2, and without a service account, a pod shows neither of the first two.
         let groups = root.read("/proc/1/cgroup").unwrap_or_default();
-        if groups.contains("kubepods") || root.exists("/var/run/secrets/kubernetes.io") {
+        let environment = root.read("/proc/self/environ").unwrap_or_default();
+        let in_a_pod = environment.split('\0').any(|line| line.starts_with("KUBERNETES_SERVICE_HOST="));
+        // What systemd has found, where it runs in the container. WSL is none.
+        let manager = root.value("/run/systemd/container").filter(|name| name != "wsl");
+        if groups.contains("kubepods") || root.exists("/var/run/secrets/kubernetes.io") || in_a_pod {
             Self::Kubernetes
-        } else if root.exists("/.dockerenv") || groups.contains("docker") {
+        } else if root.exists("/.dockerenv")
+            || groups.contains("docker")
+            || manager.as_deref() == Some("docker")
+        {
             Self::Docker
-        } else if root.exists("/run/.containerenv") {
+        } else if root.exists("/run/.containerenv") || manager.as_deref() == Some("podman") {
             Self::Podman
-        } else if ["lxc", "containerd", "libpod"].iter().any(|sign| groups.contains(sign)) {
+        } else if manager.is_some()
+            || ["lxc", "containerd", "libpod"].iter().any(|sign| groups.contains(sign))
+        {
             Self::Other
         } else {
             Self::None

@@ -28,6 +28,8 @@ pub(super) struct Device {
     local_cpus: Option<String>,
     ports: Vec<Port>,
     interfaces: Vec<Interface>,
+    /// Where it can be reached best.
+    address: Option<IpAddr>,
 }
 
 /// A network interface of the device.
@@ -52,8 +54,10 @@ impl Device {
         let driver = kind::driver(root, &folder, &name);
         let kind = Kind::of(value("node_type").as_deref(), driver.as_deref(), &ports);
         let interfaces = interface_names(root, &folder, &ports);
-        let interfaces = interfaces.into_iter().map(|name| Interface::read(root, name, known)).collect();
+        let interfaces: Vec<Interface> =
+            interfaces.into_iter().map(|name| Interface::read(root, name, known)).collect();
         Self {
+            address: best_address(&ports, &interfaces, known),
             file: obstacle::device_file(root.folder(), &name),
             kind,
             firmware: value("fw_ver"),
@@ -82,12 +86,9 @@ impl Device {
         self.kind.is_supported() && self.ports.iter().any(Port::is_active) && self.address().is_some()
     }
 
-    /// An address at which it can be reached.
+    /// The address at which it is the most likely to be reached.
     pub(super) fn address(&self) -> Option<IpAddr> {
-        let of_gids = self.ports.iter().flat_map(Port::routable).map(|gid| gid.ip);
-        let of_interfaces = self.interfaces.iter().flat_map(|interface| interface.addresses.iter().copied());
-        let mut all = of_gids.chain(of_interfaces.filter(|ip| !is_link_local(*ip)));
-        all.next()
+        self.address
     }
 
     /// Its connection to itself, if that was tried.
@@ -114,6 +115,10 @@ impl Interface {
         self.mtu.is_some() || self.state.is_some()
     }
 
+    fn is_down(&self) -> bool {
+        self.state.as_deref() == Some("down")
+    }
+
     fn read(root: &Root, name: String, known: &[(String, IpAddr)]) -> Self {
         let folder = format!("/sys/class/net/{name}");
         Self {
@@ -123,6 +128,29 @@ impl Interface {
             name,
         }
     }
+}
+
+/// The address at which connections are the most likely to run: one that this network namespace has, on a port and an
+/// interface that are up. The GID table of an adapter that pods share has their host's addresses too, often first.
+fn best_address(ports: &[Port], interfaces: &[Interface], known: &[(String, IpAddr)]) -> Option<IpAddr> {
+    let mut candidates = Vec::new();
+    for port in ports {
+        for gid in port.routable() {
+            let mut of_gid =
+                interfaces.iter().filter(|interface| gid.interface.as_ref() == Some(&interface.name));
+            candidates.push((gid.ip, port.is_active() && !of_gid.any(Interface::is_down)));
+        }
+    }
+    for interface in interfaces {
+        let addresses = interface.addresses.iter().filter(|ip| !is_link_local(**ip));
+        candidates.extend(addresses.map(|ip| (*ip, !interface.is_down())));
+    }
+    // Of equal ones, the first.
+    let best = candidates.into_iter().min_by_key(|(ip, is_up)| {
+        let is_here = known.iter().any(|(_, known)| known == ip);
+        (!is_here, !is_up)
+    });
+    best.map(|(ip, _)| ip)
 }
 
 /// The network interfaces of a device: those that its GIDs name, that of soft-RoCE, and those of the same adapter.

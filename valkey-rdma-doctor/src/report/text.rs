@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anstyle::AnsiColor;
+use valkey_rdma_program::printable;
 
 use super::{Finding, Report, Style, Verdict};
 
@@ -45,11 +46,11 @@ fn write_finding(out: &mut String, finding: &Finding, id: usize, style: Style) {
     let word = format!("{:VERDICT$}", finding.verdict.word());
     let word = style.styled(word, emphasis(finding.verdict));
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "  {word}  {:id$}  {}", finding.id, finding.value);
+    let _ = writeln!(out, "  {word}  {:id$}  {}", finding.id, printable(&finding.value));
     let indent = 2 + VERDICT + 2 + id + 2;
     for (number, step) in finding.remedy.iter().enumerate() {
         let arrow = if number == 0 { "-> " } else { "   " };
-        let _ = writeln!(out, "{:indent$}{arrow}{step}", "");
+        let _ = writeln!(out, "{:indent$}{arrow}{}", "", printable(step));
     }
 }
 
@@ -66,6 +67,14 @@ fn emphasis(verdict: Verdict) -> anstyle::Style {
 mod tests {
     use super::*;
     use crate::report::Section;
+
+    #[test]
+    fn a_text_of_a_server_cannot_move_the_cursor() {
+        let mut section = Section::about("server", "here");
+        section.push(Finding::ok("version", "9.1\x1b[2J"));
+        let report = Report { sections: vec![section] };
+        assert_eq!(report.text(Style::Plain), "server here\n  ok       version  9.1\\u{1b}[2J\n\n");
+    }
 
     #[test]
     fn values_and_remedies_stand_below_each_other() {

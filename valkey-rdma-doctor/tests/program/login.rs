@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use valkey_rdma_mock::{Mock, Server};
-use valkey_rdma_testkit::Child;
+use valkey_rdma_testkit::{Child, Folder};
 
 use super::{LIMIT, command};
 
@@ -29,9 +29,9 @@ async fn server() -> (Server, String) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_password_comes_from_a_variable_or_a_file() {
     let (_server, url) = server().await;
-    let file = std::env::temp_dir().join(format!("vrd-password-{}", std::process::id()));
+    let folder = Folder::new("password");
+    let file = folder.file("password");
     std::fs::write(&file, "s3cret\n").unwrap();
-    let path = file.to_str().unwrap();
     let (status, out, _) = run(&["--url", &url], None);
     assert_eq!(status, Some(1), "{out}");
     for name in ["VALKEY_RDMA_PASSWORD", "VALKEYCLI_AUTH", "REDISCLI_AUTH"] {
@@ -39,7 +39,7 @@ async fn a_password_comes_from_a_variable_or_a_file() {
         assert_eq!(status, Some(0), "{out}{err}");
         assert!(!out.contains("s3cret"), "{out}");
     }
-    let from_file = ["--url", &url, "--user", "default", "--password-file", path];
+    let from_file = ["--url", &url, "--user", "default", "--password-file", &file];
     let (status, out, err) = run(&from_file, Some(("VALKEY_RDMA_PASSWORD", "another")));
     assert_eq!(status, Some(0), "{out}{err}");
     for (text, problem) in [
@@ -49,9 +49,8 @@ async fn a_password_comes_from_a_variable_or_a_file() {
     ] {
         std::fs::write(&file, text).unwrap();
         let (status, _, err) = run(&from_file, None);
-        assert!(status == Some(2) && err.contains(problem) && err.contains(path), "{err}");
+        assert!(status == Some(2) && err.contains(problem) && err.contains(&file), "{err}");
     }
-    std::fs::remove_file(&file).unwrap();
     let (status, _, err) = run(&["--url", &url, "--user", "app"], None);
     assert!(status == Some(2) && err.contains("--user needs a password"), "{err}");
     let with_login = url.replace("://", "://app:s3cret@");
@@ -62,7 +61,8 @@ async fn a_password_comes_from_a_variable_or_a_file() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_unix_socket_is_examined() {
     let (server, _) = server().await;
-    let path = std::env::temp_dir().join(format!("vrd-{}.sock", std::process::id()));
+    let folder = Folder::new("socket");
+    let path = folder.path().join("socket");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
     let addr = server.listening()[0].addr;
     let forward = tokio::spawn(async move {

@@ -94,3 +94,21 @@ fn a_missing_node_is_named_and_the_others_are_checked() {
         assert!(out.contains(&format!("FAILED  {} and {}: {0} is not there", list[2], list[0])), "{out}");
     }
 }
+
+/// Without the reason, such a node would wait for as long as the whole mesh may take.
+#[test]
+fn a_node_with_another_list_is_sent_away() {
+    let (_ports, [first, second, third]) = list::<3>();
+    let join =
+        |list: &[SocketAddr]| start(&["--mesh", &joined(list), "--device", "emulated", "--wait", "1h"]);
+    let _nodes = [first, second].map(|addr| {
+        let node = join(&[first, second, third]);
+        valkey_rdma_testkit::wait_until("it listens", LIMIT, || std::net::TcpStream::connect(addr).is_ok());
+        node
+    });
+    for other in [&[second, first, third][..], &[first, third]] {
+        let mut node = join(other);
+        assert_eq!(node.wait(LIMIT).unwrap().code(), Some(1), "{}", node.tail());
+        assert!(node.stderr().contains("give all nodes the same list"), "{}", node.stderr());
+    }
+}

@@ -5,6 +5,7 @@ use clap::{ArgMatches, CommandFactory};
 use valkey_rdma_program::shown;
 
 use super::{Args, Instead, Transport};
+use crate::program::other_side::OtherSide;
 use crate::workload::{DefaultTest, SHARED_FROM};
 
 /// The headings of the flags that open connections, all of which `-I` and `--evidence` use.
@@ -78,12 +79,17 @@ fn check_run(args: &Args) -> Result<(), Instead> {
     if args.user.is_some() && args.password.is_none() {
         return refuse("--user needs a password: give -a, or set VALKEY_RDMA_PASSWORD");
     }
-    if args.runtime_threads > 1 && (args.threads > 1 || !args.is_shared()) {
+    let threads = u64::from(args.threads).max(args.compare_with.as_ref().map_or(1, OtherSide::threads));
+    let shared = args.is_shared();
+    // The runtime's threads are counted with the process, which several load threads would each count as theirs.
+    if args.runtime_threads > 1 && (threads > 1 || !shared) {
         return refuse(
-            "--runtime-threads is for tasks on one thread's connections: leave out --threads, give --tasks-per-connection",
+            "--runtime-threads is for tasks on one thread's connections: leave out --threads (and threads of --compare-with), give --tasks-per-connection",
         );
     }
-    let shared = args.is_shared();
+    if args.cluster && !shared {
+        return refuse("--cluster goes through the client library: leave tasks=0 of --matrix out");
+    }
     if args.keep_alive == 0 && shared {
         return refuse("-k 0 opens a connection for each request: tasks cannot share it");
     }

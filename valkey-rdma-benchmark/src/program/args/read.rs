@@ -1,6 +1,8 @@
 //! From the words of a command line to [`Args`].
 
 use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
 
 use clap::{CommandFactory, FromArgMatches};
 use valkey_rdma_program::refusal;
@@ -61,6 +63,19 @@ impl Args {
         check::check(&args, &matches)?;
         args.typed = typed::line(&Args::command(), &matches);
         Ok(args)
+    }
+
+    /// Reads the last argument of the command, if it comes from standard input (`-x`).
+    pub(crate) fn read_stdin(&mut self) -> Result<(), Instead> {
+        if self.stdin {
+            let mut last = Vec::new();
+            io::stdin()
+                .lock()
+                .read_to_end(&mut last)
+                .map_err(|error| Instead::Refuse(format!("-x: standard input cannot be read: {error}")))?;
+            self.command.push(OsString::from_vec(last));
+        }
+        Ok(())
     }
 }
 

@@ -286,6 +286,13 @@ fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
         ("-t ping_inline --matrix tasks=1", "use ping_mbulk"),
         ("--ratio ping_inline:1,get:1 --tasks-per-connection 2", "use ping_mbulk"),
         ("-k 0 --matrix tasks=5", "tasks cannot share it"),
+        ("--cluster --matrix tasks=0,5", "leave tasks=0 of --matrix out"),
+        ("--tasks-per-connection 2 --runtime-threads 2 --threads 2", "leave out --threads"),
+        ("--tasks-per-connection 2 --runtime-threads 2 --matrix threads=2", "leave out --threads"),
+        (
+            "--tasks-per-connection 2 --runtime-threads 2 --compare valkey://a --compare-with threads=2",
+            "threads of --compare-with",
+        ),
         ("-t nothing", "unknown test \"nothing\""),
         ("-t set,", "unknown test \"\""),
         ("--cluster -k 0", "cannot be used with '-k <BOOLEAN>'"),

@@ -165,7 +165,7 @@ impl Device {
         let name = &interface.name;
         let addresses: Vec<String> = interface.addresses.iter().map(ToString::to_string).collect();
         let state = interface.state.as_deref().unwrap_or("unknown");
-        if interface.state.as_deref() == Some("down") {
+        if interface.is_down() {
             return Finding::problem("interface", format!("{name}: down"))
                 .remedy(format!("`ip link set {name} up`"));
         }
