@@ -116,10 +116,12 @@ impl State {
     pub(super) fn catch_up(&mut self) {
         self.now = Instant::now();
         let now = self.clock.milliseconds(self.now);
+        let mut expired = false;
         for database in &mut self.databases {
             database.set_now(now);
+            expired |= database.has_changed();
         }
-        if self.databases.iter().any(Database::has_changed) {
+        if expired {
             self.notify();
         }
     }
