@@ -32,6 +32,7 @@ mod refusals;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
@@ -227,6 +228,12 @@ async fn top_shows_a_gateway_whose_server_is_away() {
     assert!(table.contains(&server) && table.contains(" clients, "), "{table}");
 }
 
+/// Ends a server, so that another can listen there. A process that another test starts right now has its listener until it runs its program.
+async fn shut_down(server: Server, listens: SocketAddr) {
+    server.shutdown().await;
+    while tokio::net::TcpStream::connect(listens).await.is_ok() {}
+}
+
 // With `share=never` no shared connection shows that the server is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_logged_once_whatever_the_number_of_clients() {
@@ -245,9 +252,7 @@ async fn an_outage_is_logged_once_whatever_the_number_of_clients() {
         let started = Server::builder(Mock::new()).tcp(port).start().await.unwrap();
         let mut client = Client::new(tokio::net::UnixStream::connect(&socket).await.unwrap());
         assert_eq!(client.say("PING").await, "PONG");
-        started.shutdown().await;
-        // A process that another test starts right now has its listener until it runs its program.
-        while tokio::net::TcpStream::connect(port).await.is_ok() {}
+        shut_down(started, port).await;
     }
     child.signal(Signal::TERM);
     assert!(child.wait(PATIENCE).unwrap().success());

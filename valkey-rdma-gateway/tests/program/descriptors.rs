@@ -8,6 +8,7 @@ use tokio::net::UnixStream;
 use valkey_rdma_mock::{Mock, Server};
 use valkey_rdma_testkit::{Child, ReservedPort, Signal};
 
+use crate::shut_down;
 use crate::support::{Client, PATIENCE, encode, get, mock_with, socket_path, text, until, until_health};
 
 /// The program with these limits of open files.
@@ -53,7 +54,7 @@ async fn a_server_returns_and_health_answers_however_many_clients_there_are() {
     let mut clients = served(&socket, 80).await;
     assert!((1..60).contains(&clients.len()), "{} are served", clients.len());
     until_health(metrics, "200").await;
-    server.shutdown().await;
+    shut_down(server, port).await;
     until_health(metrics, "503").await;
     let _server = Server::builder(Mock::new()).tcp(port).start().await.unwrap();
     for client in &mut clients {
