@@ -27,11 +27,6 @@ impl PortRules {
         Self { template, map: None, credentials: config.credentials.clone() }
     }
 
-    /// The program's mapping, and then the rule of the URL.
-    pub(super) fn with_map(self, map: Option<AddressMap>) -> Self {
-        Self { map, ..self }
-    }
-
     /// True if nodes are reached where they are announced.
     pub(super) fn is_direct(&self) -> bool {
         self.map.is_none() && self.template.rdma_port() == RdmaPort::Same

@@ -107,9 +107,7 @@ impl Cluster {
 
     /// Closes the connections to all nodes, each as [`Client::close`] does, at the same time.
     pub(crate) async fn close(&self) {
-        self.core.close();
-        let clients = self.core.topology.every_node().into_iter().filter_map(|node| node.close());
-        let clients: Vec<_> = clients.collect();
+        let clients = self.core.close();
         join_all(clients.iter().map(Server::close)).await;
     }
 

@@ -77,7 +77,10 @@ impl Core {
         node_config.reconnect = None;
         node_config.read_replicas = config.cluster.read_from.uses_replicas();
         let settings = Arc::new(DialSettings {
-            rules: PortRules::new(template.clone(), config).with_map(config.cluster.address_map.clone()),
+            rules: PortRules {
+                map: config.cluster.address_map.clone(),
+                ..PortRules::new(template.clone(), config)
+            },
             config: node_config,
             backoff: config.reconnect.unwrap_or_default(),
             events: EventHub::new(),
@@ -300,19 +303,19 @@ impl Core {
         }
     }
 
-    /// Refuses new connections.
-    pub(super) fn close(&self) {
+    /// Refuses new connections. Returns those that there are.
+    pub(super) fn close(&self) -> Vec<Server> {
         if !self.closed.send_replace(true) {
             self.topology.events().release();
         }
+        self.topology.every_node().into_iter().filter_map(|node| node.close()).collect()
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.close();
-        // Attempts to connect that wait have their nodes.
-        self.topology.every_node().iter().for_each(|node| drop(node.close()));
+        // Attempts to connect that wait outlive it: they have their nodes.
+        drop(self.close());
     }
 }
 

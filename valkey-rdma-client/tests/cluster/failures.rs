@@ -5,17 +5,12 @@ use std::time::Duration;
 use tokio::time::timeout;
 use valkey_rdma_client::cluster::{NodeStatus, Route};
 use valkey_rdma_client::{
-    Backoff, Client, ClusterError, Command, Config, ConnectionEvent, EndpointError, Error, Fate,
+    Backoff, Client, ClusterError, Command, ConnectionEvent, EndpointError, Error, Fate,
 };
 use valkey_rdma_mock::{DeviceKind, Mock, MockCluster, Server, TransportConfig};
 use valkey_rdma_resp::Reply;
 
-use crate::target::{PATIENCE, advance, client_of, mocks, seeds, unhurried};
-
-/// Reads the map often.
-fn watchful() -> Config {
-    unhurried().min_refresh_interval(Duration::from_millis(20))
-}
+use crate::target::{PATIENCE, advance, client_of, in_flight, mocks, read_again, seeds, unhurried, watchful};
 
 #[tokio::test]
 async fn a_replica_that_takes_over_is_found() {
@@ -60,68 +55,9 @@ async fn a_new_primary_is_found_while_the_attempt_to_connect_to_the_old_one_wait
         async move { cluster.command(["GET", &key]).await }
     });
     // The readings that its failure asks for find nothing new.
-    let enough = cluster.cluster().expect("a cluster").status().counters.refreshes + 10;
-    let read = async {
-        while cluster.cluster().expect("a cluster").status().counters.refreshes < enough {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(PATIENCE, read).await.expect("the map is read while the command waits");
+    read_again(&cluster, 10).await;
     mocks.fail_over(3);
     waits.await.expect("no panic").expect("the new primary answers");
-}
-
-/// Commands without a limit: one that goes on waiting does not return.
-#[tokio::test]
-async fn a_command_that_waits_for_a_node_ends_with_the_client_and_no_attempt_to_connect_follows() {
-    let mocks = mocks().await;
-    let wait = Duration::from_secs(24 * 3600);
-    let config = watchful().command_timeout(None).offline_timeout(None);
-    let cluster = client_of(&mocks, &config.reconnect(Backoff::default().first(wait).max(wait))).await;
-    let key = mocks.key_of(0, 0);
-    cluster.command(["GET", &key]).await.expect("a reply");
-    mocks.kill(0).await;
-    let waits = tokio::spawn({
-        let (cluster, key) = (cluster.clone(), key.clone());
-        async move { cluster.command(["GET", &key]).await }
-    });
-    // It asks for the map for as long as it waits.
-    let refreshes = || cluster.cluster().expect("a cluster").status().counters.refreshes;
-    let enough = refreshes() + 3;
-    let asks = async {
-        while refreshes() < enough {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(PATIENCE, asks).await.expect("the map is read while the command waits");
-    cluster.close().await;
-    let ended = timeout(PATIENCE, waits).await.expect("no hang").expect("no panic");
-    assert!(matches!(ended, Err(Error::Lost(_))), "{ended:?}");
-
-    mocks.restart(0).await.expect("its port is free");
-    advance(wait, 2).await;
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(mocks.connections(0).await, 0);
-}
-
-#[tokio::test]
-async fn a_closed_client_does_not_read_the_map_any_more() {
-    let mocks = mocks().await;
-    let cluster = client_of(&mocks, &watchful().refresh_interval(Duration::from_millis(20))).await;
-    cluster.close().await;
-    let refreshes = || cluster.cluster().expect("a cluster").status().counters.refreshes;
-    let mut seen = Vec::new();
-    for _ in 0..2 {
-        // One that has begun may still count.
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
-        seen.push(refreshes());
-        advance(Duration::from_secs(1), 10).await;
-    }
-    assert_eq!(seen[0], seen[1]);
 }
 
 /// They have no keys, and Valkey's own description does not say that they only read.
@@ -137,13 +73,7 @@ async fn ping_and_time_are_sent_again_when_their_connection_is_lost() {
             let (cluster, node) = (cluster.clone(), Route::Key(key.clone().into()));
             async move { cluster.cluster().expect("a cluster").command_on(node, [name]).await }
         });
-        let in_flight = || {
-            let nodes = cluster.cluster().expect("a cluster").status().nodes;
-            nodes[0].connections.iter().any(|connection| connection.counters.in_flight > 0)
-        };
-        while !in_flight() {
-            tokio::task::yield_now().await;
-        }
+        in_flight(&cluster, 1).await;
         mocks.disconnect(0).await;
         mocks.thaw(0);
         sent.await.expect("no panic").expect(name);
@@ -253,13 +183,7 @@ async fn what_may_have_run_is_never_sent_twice_but_reads_are() {
             )
         })
     };
-    while cluster.cluster().expect("a cluster").status().nodes[0]
-        .connections
-        .iter()
-        .all(|connection| connection.counters.in_flight < 3)
-    {
-        tokio::task::yield_now().await;
-    }
+    in_flight(&cluster, 3).await;
     mocks.disconnect(0).await;
     mocks.thaw(0);
     let (incr, get, there) = all.await.expect("no panic");
@@ -281,13 +205,7 @@ async fn what_may_have_run_is_reported_after_later_tries_too() {
         let command = Command::from_args(["SET", &key, "2"]).idempotent();
         tokio::spawn(async move { cluster.command(command).await })
     };
-    let is_in_flight = || {
-        let nodes = cluster.cluster().expect("a cluster").status().nodes;
-        nodes[0].connections.iter().any(|connection| connection.counters.in_flight > 0)
-    };
-    while !is_in_flight() {
-        tokio::task::yield_now().await;
-    }
+    in_flight(&cluster, 1).await;
     mocks.move_all_to(0, Some(1));
     mocks.move_all_to(1, Some(0));
     mocks.disconnect(0).await;

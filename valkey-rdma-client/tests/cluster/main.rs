@@ -14,6 +14,7 @@ mod transactions;
 
 #[path = "."]
 mod mocks_only {
+    mod closing;
     mod events;
     mod failures;
     mod ports;

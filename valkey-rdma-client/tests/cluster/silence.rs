@@ -6,7 +6,7 @@ use valkey_rdma_client::cluster::{ReadFrom, Route};
 use valkey_rdma_client::{Command, Config, ConnectionEvent, Error, Fate, LostCause};
 use valkey_rdma_mock::MockCluster;
 
-use crate::target::{advance, client_of, mocks, unhurried};
+use crate::target::{advance, client_of, in_flight, mocks, unhurried};
 
 /// No time limit ends these commands: only the new map does, which no command reports.
 #[tokio::test]
@@ -29,13 +29,7 @@ async fn leave_a_frozen_node(failed: bool) {
         let (cluster, key) = (cluster.clone(), key.clone());
         async move { tokio::join!(cluster.command(["INCR", &key]), cluster.command(["GET", &key])) }
     });
-    while cluster.cluster().expect("a cluster").status().nodes[0]
-        .connections
-        .iter()
-        .all(|connection| connection.counters.in_flight < 2)
-    {
-        tokio::task::yield_now().await;
-    }
+    in_flight(&cluster, 2).await;
     mocks.mark_failed(0, failed);
     mocks.fail_over(3);
     let (incr, get) = both.await.expect("no panic");
@@ -58,28 +52,17 @@ async fn commands_leave_a_frozen_node_that_a_map_leaves_out_at_once() {
         let (cluster, key) = (cluster.clone(), key.clone());
         tokio::spawn(async move { cluster.command(["GET", &key]).await })
     };
-    let in_flight = async || {
-        let is_idle = || {
-            cluster.cluster().expect("a cluster").status().nodes[0]
-                .connections
-                .iter()
-                .all(|c| c.counters.in_flight < 1)
-        };
-        while is_idle() {
-            tokio::task::yield_now().await;
-        }
-    };
     cluster.command(["SET", &key, "1"]).await.expect("set");
     // The watch sees a command in flight, whose answer comes before the node loses its slots.
     mocks.freeze(0);
     let first = get();
-    in_flight().await;
+    in_flight(&cluster, 1).await;
     advance(limit / 2, 1).await;
     mocks.thaw(0);
     first.await.expect("no panic").expect("read");
     mocks.freeze(0);
     let waits = get();
-    in_flight().await;
+    in_flight(&cluster, 1).await;
     mocks.mark_failed(0, true);
     mocks.fail_over(3);
     // Another slot moves, so that a command makes the client read the map.

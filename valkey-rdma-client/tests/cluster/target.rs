@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::time::timeout;
 use valkey_rdma_client::{Client, Config, Error};
 use valkey_rdma_mock::MockCluster;
 
@@ -49,6 +50,31 @@ pub(crate) fn seeds(mocks: &MockCluster) -> Vec<String> {
 /// Commands take as long as they take.
 pub(crate) fn unhurried() -> Config {
     Config::default().command_timeout(PATIENCE).offline_timeout(PATIENCE)
+}
+
+/// Reads the map often.
+pub(crate) fn watchful() -> Config {
+    unhurried().min_refresh_interval(Duration::from_millis(20))
+}
+
+/// Waits until the client has read the map `times` more.
+pub(crate) async fn read_again(client: &Client, times: u64) {
+    let refreshes = || client.cluster().expect("a cluster").status().counters.refreshes;
+    let enough = refreshes() + times;
+    let read = async {
+        while refreshes() < enough {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, read).await.expect("it reads the map");
+}
+
+/// Waits until `commands` are in flight on a connection to the first node.
+pub(crate) async fn in_flight(client: &Client, commands: u64) {
+    let nodes = || client.cluster().expect("a cluster").status().nodes;
+    while nodes()[0].connections.iter().all(|connection| connection.counters.in_flight < commands) {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Only a failing test waits for it.

@@ -12,13 +12,16 @@ use crate::upstream::private::database;
 
 /// Whether [`special`] answers the command.
 pub(super) fn is_special(command: &[u8]) -> bool {
-    let name = words(command).next().unwrap_or_default();
+    let mut words = words(command);
+    let (name, sub) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     ["PING", "SCAN", "HELLO", "SELECT", "CLUSTER", "CLUSTERSCAN"].iter().any(|special| is(name, special))
+        || is(name, "CLIENT") && (is(sub, "KILL") || is(sub, "UNBLOCK"))
         || info::is_about_server(command)
         || Joined::of(command).is_some()
 }
 
-/// Answers a command. Some node that is there answers PING and HELLO.
+/// Answers a command. Some node that is there answers PING and HELLO; and CLIENT KILL and UNBLOCK, by which the session asks whether its user
+/// may do that: the number in them is of no client.
 pub(super) async fn special(member: &Member, client: &Client, command: &[u8]) -> Result<Reply, Error> {
     let all: Vec<_> = words(command).collect();
     let ask = |command: Command| command_on(client, Route::Any, command.idempotent());
@@ -34,7 +37,7 @@ pub(super) async fn special(member: &Member, client: &Client, command: &[u8]) ->
         };
     }
     Ok(match &name.to_ascii_uppercase()[..] {
-        b"PING" => ask(Command::from_args(&all)).await?.into(),
+        b"PING" | b"CLIENT" => ask(Command::from_args(&all)).await?.into(),
         b"SCAN" => member.scans.step(client, &all).await?,
         b"HELLO" => hello(ask(Command::new("HELLO")).await?.into()),
         b"SELECT" if database(command) == Some(member.database) => Reply::OK,

@@ -19,7 +19,7 @@ use valkey_rdma_transport::sync::lock;
 use super::command_on;
 use super::failure::{failure, is_refusal};
 use super::{Member, answers};
-use crate::command::words::{commands, is};
+use crate::command::words::commands;
 use crate::session::inbox::{End, Inbox};
 use crate::upstream::open_error::OpenError;
 
@@ -143,8 +143,6 @@ impl Inner {
                 _ if is_special => None,
                 Ok(Routing::Slot(_)) => Some(false),
                 Ok(Routing::Any) => Some(true),
-                // The session's questions whether its user may do this: all nodes answer alike, and none has such a client.
-                Err(_) if is_about_clients(bytes) => Some(true),
                 _ => None,
             };
             match is_keyless {
@@ -270,13 +268,6 @@ fn fit(command: &[u8], reply: Reply, protocol: Protocol) -> Reply {
         b"LPOP" | b"RPOP" if words.nth(1).is_some() => Reply::NullArray,
         _ => Reply::Null,
     }
-}
-
-/// CLIENT KILL and CLIENT UNBLOCK: the session has put a number in it that no node has.
-fn is_about_clients(command: &[u8]) -> bool {
-    let mut words = words(command);
-    words.next().is_some_and(|name| is(name, "CLIENT"))
-        && words.next().is_some_and(|sub| is(sub, "KILL") || is(sub, "UNBLOCK"))
 }
 
 /// The replies of this many commands are kept until the last of them has come.
