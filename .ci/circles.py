@@ -10,6 +10,8 @@ import re
 import sys
 
 NOT_MODULES = {"tests", "bin", "main"}
+# An item for tests, as rustfmt writes it: to the first line that is as far to the right as the item, and ends it.
+TEST = re.compile(r"^( *)#\[cfg\((?:all\()?test[,)].*\n(?:.*\n)*?\1(?! ).*[;,}]$", re.M)
 
 
 def modules(src):
@@ -42,7 +44,7 @@ def expand(use):
 
 def paths(text):
     """Every path of the crate that the text names."""
-    text = re.split(r"#\[cfg\(test\)\]", re.sub(r"//.*", "", text))[0]
+    text = TEST.sub("", re.sub(r" *//.*", "", text))
     for use in re.findall(r"\buse\s+((?:crate|super|self)[^;]*);", text):
         yield from expand(re.sub(r"\s+", " ", use).replace(" ", "") if "{" in use else use)
     yield from re.findall(r"\b((?:crate|super)(?:::\w+)+)", text)

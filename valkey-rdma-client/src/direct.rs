@@ -146,6 +146,6 @@ impl Client {
             Deployment::Server(server) => server.transfer(transfer).boxed(),
             Deployment::Cluster(cluster) => cluster.transfer(transfer).boxed(),
         };
-        call.run(transfer).await.inspect(|placed| call.moved(&placed.way))
+        call.run(transfer).await.inspect(|placed| call.moved(placed.way.name()))
     }
 }

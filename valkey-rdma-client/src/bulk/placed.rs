@@ -48,6 +48,16 @@ pub enum NotDirect {
     Refused(ServerError),
 }
 
+impl Way {
+    /// Without the reason, as spans have it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Stream(_) => "stream",
+        }
+    }
+}
+
 /// `direct`, or `over the stream` with the reason.
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

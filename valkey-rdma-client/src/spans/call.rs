@@ -13,7 +13,6 @@ use valkey_rdma_resp::Value;
 
 use super::failure::Failure;
 use super::{Batch, TARGET};
-use crate::bulk::Way;
 use crate::command::{Command, CommandName, EncodedPipeline};
 use crate::endpoint::{Endpoint, Transport};
 use crate::error::{ConnectCause, Error};
@@ -162,11 +161,7 @@ impl Call {
     }
 
     /// Which way the bytes of a direct call went.
-    pub(crate) fn moved(&self, way: &Way) {
-        let way = match way {
-            Way::Direct => "direct",
-            Way::Stream(_) => "stream",
-        };
+    pub(crate) fn moved(&self, way: &str) {
         self.span.record("valkey.transfer", way);
     }
 

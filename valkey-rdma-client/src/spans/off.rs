@@ -6,7 +6,6 @@ use std::sync::Arc;
 use valkey_rdma_resp::Value;
 
 use super::Batch;
-use crate::bulk::Way;
 use crate::command::{Command, EncodedPipeline};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
@@ -50,7 +49,7 @@ impl Call {
 
     pub(crate) fn failed<E>(&self, _: &E) {}
 
-    pub(crate) fn moved(&self, _: &Way) {}
+    pub(crate) fn moved(&self, _: &str) {}
 }
 
 pub(crate) fn used(_: impl FnOnce() -> Arc<ConnectionInfo>) {}
