@@ -3,8 +3,8 @@
 
 usage: soak.py SERVER PORT SECONDS [THREADS TASKS RESTARTS]    SERVER is a valkey-server program, or `mock`: VALKEY_RDMA_MOCK
 
-Fails if a value is wrong, a call waits past its limit, an error is not one of the package's, the last calls fail, or if references,
-descriptors or memory have grown at the end.
+Fails if a value is wrong, a call waits past its limit, an error is not one of the package's, the last calls fail, a kind of work has never
+succeeded, or if references, descriptors or memory have grown at the end.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ from valkey_rdma import AsyncClient, Client, LMCacheClient
 LIMIT = 40.0
 done = collections.Counter()
 wrong = []
+# What ends a thread would otherwise only be printed.
+threading.excepthook = lambda ended: wrong.append(f"{ended.thread.name} has ended: {ended.exc_value!r}")
 
 
 def value(owner, turn, size):
@@ -39,12 +41,12 @@ def check(condition, text):
 
 
 @contextlib.contextmanager
-def turn_of(owner):
+def turn_of(kind, owner):
     """One turn of a thread or a task: it may fail with an error of the package's, and must end."""
     begin = time.monotonic()
     try:
         yield
-        done["turns"] += 1
+        done[kind] += 1
     except asyncio.CancelledError:
         done["cancelled"] += 1
     except valkey_rdma.Error:
@@ -59,7 +61,7 @@ def thread(client, owner, stop):
     while not stop.wait(0.001):
         turn += 1
         sent = value(owner, turn, chance.choice([10, 5_000, 70_000, 400_000]))
-        with turn_of(owner):
+        with turn_of("turns of threads", owner):
             client.set_from(owner, sent)
             length = client.get_into(owner, buffer)
             # A restart between the two calls empties the server.
@@ -72,7 +74,7 @@ async def task(client, owner, stop):
         turn += 1
         # Another one each time: a cancelled call may still use the last.
         buffer, sent = bytearray(2_000), value(owner, turn, chance.randrange(2_000))
-        with turn_of(owner):
+        with turn_of("turns of tasks", owner):
             await client.set_from(owner, sent)
             call = client.command("GET", owner) if turn % 2 else client.get_into(owner, buffer)
             if chance.random() < 0.1:
@@ -152,7 +154,8 @@ def main(program, port, seconds, thread_count=8, task_count=1000, restarts=5):
     print(f"{dict(done)}; descriptors, objects, MB resident: {before} before, {after} after")
     most = (before[0], before[1] + 500, before[2] * 1.3 + 20)
     check(all(now <= limit for now, limit in zip(after, most)), "something grew")
-    check(done["turns"] > 0, "nothing ran")
+    for kind in ("turns of threads", "turns of tasks", "batches"):
+        check(done[kind] > 0, f"no {kind}")
     for text in wrong[:20]:
         print("WRONG:", text)
     sys.exit(bool(wrong))

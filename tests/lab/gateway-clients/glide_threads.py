@@ -30,6 +30,8 @@ assert client.get_pubsub_message().message == b"hi"
 client.unsubscribe({"c"}, 300_000)
 
 wrong = []
+# What ends a thread would otherwise only be printed.
+threading.excepthook = lambda ended: wrong.append(repr(ended.exc_value))
 
 
 def caller(number):
