@@ -31,10 +31,11 @@ version=$(cargo metadata --no-deps --format-version 1 | sed -n 's/.*"name":"valk
 [[ $(git tag --points-at HEAD "v$version") && $VALKEY_RDMA_COMMIT != *-dirty ]] || version=$version~git$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d).${VALKEY_RDMA_COMMIT//-/.}
 export VALKEY_RDMA_COMMIT SOURCE_DATE_EPOCH
 
-# Programs do not name folders of this machine.
+# Programs and libraries do not name folders of this machine.
+export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src= --remap-path-prefix=$top="
+
 build() {
-    RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src= --remap-path-prefix=$top=" \
-        cargo build --quiet --locked --release --target-dir "$target" "$@"
+    cargo build --quiet --locked --release --target-dir "$target" "$@"
 }
 
 # The gateway alone: built together with the other programs, it would get the emulated device, which they need.
@@ -44,6 +45,8 @@ build_programs() {
     build -p valkey-rdma-benchmark -p valkey-rdma-mock -p valkey-rdma-doctor -p valkey-rdma-conformance --bins
     for program in "${programs[@]}"; do
         check_glibc "$target/release/$program"
+        [[ $("$target/release/$program" --version) = *"(commit $VALKEY_RDMA_COMMIT, "* ]] ||
+            die "$program does not say that it is built from $VALKEY_RDMA_COMMIT"
     done
 }
 
@@ -63,35 +66,53 @@ c_library() {
     release/third-party.py valkey-rdma-c >"$1/usr/local/share/doc/valkey-rdma-c/THIRD-PARTY.txt"
 }
 
+# archive NAME FOLDER. Targets of links stay as they are (`S`): each link of the unpacked archive leads to a file.
 archive() {
+    local unpacked dangling
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --use-compress-program='gzip -n9' \
-        -cf "$out/$1.tar.gz" -C "$2" --transform "s,^\.,$1," .
+        -cf "$out/$1.tar.gz" -C "$2" --transform "s,^\.,$1,S" .
+    unpacked=$(mktemp -d)
+    tar -xzf "$out/$1.tar.gz" -C "$unpacked"
+    dangling=$(find "$unpacked" -xtype l)
+    rm -rf "$unpacked"
+    [ -z "$dangling" ] || die "links of $1 that lead nowhere: $dangling"
 }
 
-# For users: without the emulated device, with which `./dev python` tests it.
+# For users: without the emulated device, with which `./dev python` tests it. Its licences are `license-files` of
+# pyproject.toml.
 wheel() {
-    local env=${CARGO_TARGET_DIR:-$top/target}/python
+    local env=${CARGO_TARGET_DIR:-$top/target}/python crate=valkey-rdma-python text
     [ -x "$env/bin/pip" ] || python3 -m venv "$env"
-    "$env/bin/pip" install --quiet 'maturin>=1.9,<2'
+    "$env/bin/pip" install --quiet 'maturin>=1.16,<2'
+    release/third-party.py $crate >$crate/LICENSE-THIRD-PARTY.txt
     PATH=$env/bin:$PATH CARGO_TARGET_DIR=$target maturin build --quiet --release --locked --strip \
-        --manifest-path valkey-rdma-python/Cargo.toml --interpreter "$env/bin/python" --out "$out"
+        --manifest-path $crate/Cargo.toml --interpreter "$env/bin/python" --out "$out"
+    for text in LICENSE-MIT LICENSE-APACHE $crate/LICENSE-THIRD-PARTY.txt; do
+        unzip -p "$out"/*.whl "*.dist-info/licenses/${text##*/}" | cmp - "$text"
+    done
 }
 
-# Beside each program, what it is made of: one CycloneDX document each. The tool writes beside the manifests.
+# What each program and library is made of: one CycloneDX document each. The tool writes beside the manifests, and its names end with
+# the kinds of Cargo's target.
 bills_of_materials() {
-    local program file
+    local name file
     command -v cargo-cyclonedx >/dev/null || cargo install --quiet --locked --debug cargo-cyclonedx
     cargo cyclonedx --quiet --format json --describe binaries --manifest-path valkey-rdma-gateway/Cargo.toml
     mkdir -p "$out/sbom"
-    for program in "${programs[@]}"; do
-        file=$(find . -path ./target -prune -o -name "${program}_bin.cdx.json" -print)
-        [ -n "$file" ] || die "cargo-cyclonedx has written nothing about $program"
-        mv "$file" "$out/sbom/$program.cdx.json"
+    for name in "${programs[@]/%/_bin}" valkey_rdma_cdylib-rlib valkey_rdma_python_cdylib; do
+        file=$(bills "$name.cdx.json" -print)
+        [ -n "$file" ] || die "cargo-cyclonedx has written no $name.cdx.json"
+        mv "$file" "$out/sbom/${name%_*}.cdx.json"
     done
-    find . -path ./target -prune -o -name '*.cdx.json' -print0 | xargs -0r rm
+    bills '*.cdx.json' -exec rm '{}' +
 }
 
-need_packages gcc libc6-dev binutils python3-venv dpkg-dev
+# bills NAME ACTION...: finds those beside the manifests.
+bills() {
+    find "$top" '(' -path "$top/target" -o -path "$out" ')' -prune -o -name "$1" "${@:2}"
+}
+
+need_packages gcc libc6-dev binutils python3-venv dpkg-dev unzip
 rm -rf "${out:?}"/*
 quietly "building the programs" build_programs
 stage=$(mktemp -d)
