@@ -71,7 +71,7 @@ server() {
     start_valkey "$VALKEY_RDMA_LAB_DIR/valkey/9.1" 10.0.0.1 /tmp/doctor-server.log
     "$doctor" --url rdma://10.0.0.1:6379
     expect 0 "register" "$doctor" --url rdma://10.0.0.1:6379
-    expect 0 "Valkey 9.1.2, standalone" "$doctor" --url rdma://10.0.0.1:6379
+    expect 0 "Valkey $(basename "$(readlink -f "$VALKEY_RDMA_LAB_DIR/valkey/9.1")"), standalone" "$doctor" --url rdma://10.0.0.1:6379
     expect 0 "name=rdma,bind=10.0.0.1,port=6379" "$doctor" --url rdma://10.0.0.1:6379
     expect 0 "name=rdma,bind=10.0.0.1,port=6379" "$doctor" --url valkey://10.0.0.1:6379
     expect 1 "GID index 7 of RDMA device rxe0 cannot be used" "$doctor" --url 'rdma://10.0.0.1:6379?gid=7'

@@ -16,6 +16,8 @@ fetch_kernel() {
     # As root, apt would drop to a user who may not write here.
     one_at_a_time apt-get -q -o APT::Sandbox::User=root download "$package"
     dpkg -x ./*.deb root
+    # Since Debian 13, the package has its modules in /usr/lib.
+    [ -e root/lib ] || ln -s usr/lib root/lib
     version=$(basename root/lib/modules/*)
     depmod -b root "$version"
     mv "root/boot/vmlinuz-$version" root/vmlinuz

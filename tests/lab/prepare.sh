@@ -7,6 +7,9 @@ here=$(dirname "$(readlink -f "$0")")
 . "$here/packages.sh"
 lab=$1
 
+[ "$(uname -m)" = x86_64 ] ||
+    die "the lab's virtual machine is x86-64 and runs this machine's programs, and this machine is $(uname -m)"
+
 # Two runs at once must not build the same thing twice.
 exec 9>"$lab/lock"
 flock 9
