@@ -13,7 +13,7 @@ fetch() {
     refresh_lists
     cd "$dir"
     # As root, apt would warn that its own user cannot write here.
-    apt-get -q -o APT::Sandbox::User=root download prometheus
+    one_at_a_time apt-get -q -o APT::Sandbox::User=root download prometheus
     dpkg-deb -x prometheus_*.deb .
 }
 

@@ -45,7 +45,7 @@ count() {
 }
 
 of_libraries() {
-    local tasks library load url requests=${REQUESTS:-4000}
+    local tasks library load url instructions requests=${REQUESTS:-4000}
     PYTHONPATH=$here/../../tests/lab python3 -Bc 'import pathlib, sys, certificates
 certificates.Authority(pathlib.Path(sys.argv[1]), "issuer").issue("127.0.0.1")' "$work"
     mock 7120 --tls-port 7121 --tls-cert "$work/issuer-1.crt" --tls-key "$work/issuer-1.key"
@@ -57,7 +57,8 @@ certificates.Authority(pathlib.Path(sys.argv[1]), "issuer").issue("127.0.0.1")' 
             [ "$library" = "${library% TLS}" ] || url="valkeys://127.0.0.1:7121?ca=$work/issuer.crt"
             load=("$programs/valkey-rdma-peers" -u "$url" -c 1 --tasks-per-connection "$tasks" -t get --populate all --csv)
             [[ $library = valkey-rdma* ]] || load+=(--library "${library% TLS}")
-            printf '%-5s %-16s %13s' "$tasks" "$library" "$(per_request "$requests" "${load[@]}")"
+            instructions=$(per_request "$requests" "${load[@]}")
+            printf '%-5s %-16s %13s' "$tasks" "$library" "$instructions"
             strace -f -c -o "$calls" "${load[@]}" -n $((10 * requests)) >/dev/null 2>&1
             printf '   %5s %8s %5s\n' "$(count $((10 * requests)) sendto writev)" "$(count $((10 * requests)) recvfrom)" \
                 "$(count $((10 * requests)) epoll_wait)"
