@@ -52,6 +52,13 @@ impl Place {
         let asked = self.client.send(Commands::Many(both), deadline).await.last();
         asked.map_err(|failed| Failed { command: Some(Box::new(command)), ..failed })
     }
+
+    /// Asks the node for a key, by a command that changes nothing and that no script answers. If the node does not serve the key, its error
+    /// says which one does.
+    pub(super) async fn ask_for(&self, key: &[u8], deadline: Option<Deadline>) -> Result<(), Error> {
+        let asked = self.send(Command::new("EXISTS").arg(key).idempotent(), deadline).await;
+        asked.map(drop).map_err(Error::from)
+    }
 }
 
 pub(super) struct Core {
