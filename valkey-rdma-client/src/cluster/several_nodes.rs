@@ -62,6 +62,14 @@ impl Cluster {
         call.run(answer).await
     }
 
+    /// The node that gets commands without keys beside this key, as [`Pipeline::keyless_beside`](crate::Pipeline::keyless_beside) sends them.
+    // For the gateway.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn route_beside(&self, key: impl AsRef<[u8]>) -> Route {
+        Route::Slot(self.core.slot_beside(slot_of(key.as_ref())))
+    }
+
     /// Finds what a route names.
     pub(super) fn targets(&self, route: Route) -> Result<Targets, ClusterError> {
         Ok(match route {
@@ -283,6 +291,16 @@ mod tests {
         assert_eq!(parts("MSET {a}1 1 b 2 {a}2 3"), expected);
         let expected = [("MSETEX 1 a 1 EX 5".to_owned(), vec![0]), ("MSETEX 1 b 2 EX 5".to_owned(), vec![1])];
         assert_eq!(parts("MSETEX 2 a 1 b 2 EX 5"), expected);
+    }
+
+    #[test]
+    fn of_a_command_that_servers_refuse_for_its_form_one_node_gets_what_is_wrong() {
+        assert_eq!(parts("MSET a 1 b"), [("MSET b".to_owned(), vec![1])]);
+        assert_eq!(parts("MSET {b}1 1 a 2 b"), [("MSET {b}1 1 b".to_owned(), vec![0, 2])]);
+        assert_eq!(parts("MSETEX 2 a 1 b"), [("MSETEX 1 b".to_owned(), vec![1])]);
+        for whole in ["MSETEX +2 a 1 b 2", "MSETEX 02 a 1 b 2 EX 5"] {
+            assert_eq!(parts(whole), [(whole.to_owned(), vec![0, 1])]);
+        }
     }
 
     #[test]
