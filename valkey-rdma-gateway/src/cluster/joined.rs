@@ -155,9 +155,11 @@ async fn on_all_nodes(client: &Client, command: Command) -> Result<Value, Error>
     let answered = command_on(client, Route::AllPrimaries, command.clone());
     let (answered, others) = tokio::join!(answered, by_node(client, &command, replicas));
     let reply = answered?;
-    if !others.left_out.is_empty() && LEFT_OUT.pass(Instant::now()).is_some() {
+    if !others.left_out.is_empty()
+        && let Some(unlogged) = LEFT_OUT.pass(Instant::now())
+    {
         let nodes = others.left_out.join(" ");
-        warn!(%nodes, ?command, "replicas are left out of a command for all nodes");
+        warn!(%nodes, ?command, unlogged, "replicas are left out of a command for all nodes");
     }
     let failed = others.refusals.len();
     match others.refusals.into_iter().next() {
