@@ -35,7 +35,7 @@
 //! | INFO, MEMORY STATS, LATENCY LATEST, RANDOMKEY | all primaries, or all nodes | a map from address to reply |
 //! | SCAN | refused: see [`Client::scan`](crate::Client::scan) | |
 //! | SHUTDOWN, BGSAVE, DEBUG, most of CLUSTER, ACL LOAD, CLIENT KILL, UNBLOCK, PAUSE, UNPAUSE | refused: see [`Cluster::command_on`] | |
-//! | others, such as PUBLISH, TIME, CONFIG GET | some primary | its reply |
+//! | others, such as PUBLISH, TIME, CONFIG GET | some primary, if possible one that answers | its reply |
 //!
 //! "All nodes" are those of the client's map, which [`Cluster::status`] lists. For some seconds after a node was added, the map may lack it.
 //! If a command succeeds on some nodes and fails on others, the error is [`ClusterError::Partial`](crate::ClusterError::Partial).
@@ -59,6 +59,10 @@
 //! waits for each of them or its successor. One for all nodes, or for a node by name, waits while the node loads, and otherwise
 //! fails with what the node says. It follows at most
 //! [`Config::max_redirects`](crate::Config::max_redirects) redirections.
+//!
+//! A script, a function or a command of a module may return errors of its own in these forms, after it has run. Its MOVED and ASK are followed
+//! if the node redirects the command's first key too (EXISTS), and, for a user who may not run EXISTS, if they name a node of the map. For the
+//! others it is sent again only if their text is the server's. Every other error is its answer.
 //!
 //! The map is read again after failures and every [`Config::refresh_interval`](crate::Config::refresh_interval), by one task, from three nodes at a
 //! time, and not more often than [`Config::min_refresh_interval`](crate::Config::min_refresh_interval).

@@ -1,5 +1,5 @@
 //! [`ClusterCall`]: one command on its way through the cluster, with all its tries, within its deadline. What follows a failed try stands in
-//! [`redirection`].
+//! [`redirection`], and whose words an error reply has in [`program`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,10 @@ use crate::runtime::until;
 use crate::stats::Purpose;
 use valkey_rdma_transport::sync::lock;
 
+mod program;
 mod redirection;
 
+use self::program::Program;
 pub(super) use self::redirection::Redirection;
 
 /// What a command has to reach.
@@ -100,6 +102,8 @@ pub(super) struct ClusterCall<'a> {
     deadline: Option<Deadline>,
     /// Names the command in errors.
     name: String,
+    /// `None`: the server itself answers the command.
+    program: Option<Program>,
     /// True if running it twice does no harm.
     is_repeatable: bool,
     /// True if it is sent on a connection of its own, whose end says nothing of the shared one.
@@ -135,6 +139,7 @@ impl<'a> ClusterCall<'a> {
             target,
             deadline,
             name: name.into(),
+            program: None,
             is_repeatable: false,
             is_dedicated: false,
             redirects: 0,
@@ -151,7 +156,8 @@ impl<'a> ClusterCall<'a> {
 
     /// The call of this command, which may run twice if the command may.
     pub(super) fn of(core: &'a Core, command: &Command, target: Target, deadline: Option<Deadline>) -> Self {
-        Self::new(core, target, deadline, command.name()).repeatable(command.may_run_twice())
+        let call = Self::new(core, target, deadline, command.name()).repeatable(command.may_run_twice());
+        Self { program: Program::of(core, command), ..call }
     }
 
     /// Whether running it twice does no harm.

@@ -52,6 +52,13 @@ impl Place {
         let asked = self.client.send(Commands::Many(both), deadline).await.last();
         asked.map_err(|failed| Failed { command: Some(Box::new(command)), ..failed })
     }
+
+    /// Asks the node for a key, by a command that changes nothing and that no script answers. If the node does not serve the key, its error
+    /// says which one does.
+    pub(super) async fn ask_for(&self, key: &[u8], deadline: Option<Deadline>) -> Result<(), Error> {
+        let asked = self.send(Command::new("EXISTS").arg(key).idempotent(), deadline).await;
+        asked.map(drop).map_err(Error::from)
+    }
 }
 
 pub(super) struct Core {
@@ -258,7 +265,7 @@ impl Core {
         }
     }
 
-    /// Some primary, preferably one that is connected, and rather another than this.
+    /// Some primary, preferably one that is connected, and rather another than this, and than one that leaves commands unanswered.
     pub(super) fn choose_any<'a>(
         &self,
         map: &'a SlotMap,
@@ -267,12 +274,25 @@ impl Core {
         let shards = map.shards();
         let first = fastrand::usize(..shards.len().max(1));
         let in_turn = (0..shards.len()).map(|step| &shards[(first + step) % shards.len()].primary);
-        let mut others =
-            in_turn.clone().filter(|node| avoided.is_none_or(|avoided| !Arc::ptr_eq(avoided, node)));
+        let mut others = in_turn.clone().filter(|node| {
+            node.silent_for().is_none() && avoided.is_none_or(|avoided| !Arc::ptr_eq(avoided, node))
+        });
         let connected = others.clone().find(|node| node.live().is_some());
         // Else one that did not fail the last time.
         let fresh = || others.clone().find(|node| node.last_error().is_none());
         connected.or_else(fresh).or_else(|| others.next()).or_else(|| in_turn.clone().next())
+    }
+
+    /// The slot whose node gets commands that any node may run, so that they stay in order: this one. While its node leaves commands
+    /// unanswered, a slot of another.
+    pub(super) fn slot_beside(&self, slot: u16) -> u16 {
+        let map = self.topology.map();
+        if map.shard(slot).is_none_or(|shard| shard.primary.silent_for().is_none()) {
+            return slot;
+        }
+        let answers = |node: &Node| node.silent_for().is_none() && node.live().is_some();
+        let mut primaries = map.primaries().into_iter();
+        primaries.find_map(|(node, slot)| slot.filter(|_| answers(&node))).unwrap_or(slot)
     }
 
     /// Why nothing can connect any more: the client was closed, or the runtime of its connections has shut down.

@@ -1,5 +1,6 @@
 //! Dedicated connections to one node; large values and blocking commands on the node of their key.
 
+use bytes::Bytes;
 use valkey_rdma_resp::{ServerErrorKind, Value};
 
 use super::call::{ClusterCall, Target, within};
@@ -11,23 +12,42 @@ use crate::command::Command;
 use crate::command::table::{Access, find, first_key};
 use crate::dedicated::Dedicated;
 use crate::endpoint::NodeAddress;
-use crate::error::{ClusterError, Error};
+use crate::error::{ClusterError, Error, Fate};
 use crate::link::Deadline;
 use crate::stats::Purpose;
 use crate::streaming::{ValueReader, ValueWriter};
 
 impl Cluster {
     /// Sends a blocking command on a dedicated connection to the node of its keys. If the slot moves while it blocks, the server ends it with
-    /// MOVED, and it is sent to the new node. If the key has moved before its slot (ASK), it is sent there too.
+    /// MOVED, and it is sent to the new node. If the key has moved before its slot (ASK), it is sent there too. The timeout among its arguments
+    /// then begins anew.
+    ///
+    /// XREAD from the end of a stream is sent once: another try would pass over what came meanwhile. So the node is asked for the key before.
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
         let (target, repeatable) = self.target(&command)?;
         let deadline = command.limit().and_then(Deadline::after);
         let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
-        let attempt = |place| {
-            let command = within(&command, deadline);
-            async move { self.core.checkout(&place, Purpose::Call).await?.exchange(command).await }
+        let key = if reads_from_end(&command) { first_key(&command) } else { None };
+        let sent_once = key.map(Bytes::copy_from_slice);
+        let attempt = |place: Place| {
+            let (command, sent_once) = (within(&command, deadline), sent_once.clone());
+            async move {
+                if let Some(key) = &sent_once {
+                    find_key(&place, key, deadline).await?;
+                }
+                let mut connection = self.core.checkout(&place, Purpose::Call).await?;
+                match connection.exchange(command).await {
+                    Err(error @ (Error::Lost(_) | Error::Server(_)))
+                        if sent_once.is_some() && error.fate() != Fate::NotSent =>
+                    {
+                        self.core.request_refresh();
+                        Ok(Err(error))
+                    }
+                    answer => answer.map(Ok),
+                }
+            }
         };
-        call.run(attempt).await
+        call.run(attempt).await?
     }
 
     /// Opens a dedicated connection to the node that `route` names: one node, so neither [`Route::AllPrimaries`] nor
@@ -95,20 +115,15 @@ impl Cluster {
             let reason = "it has no key before the argument to be streamed";
             return Err(no_route(&command, reason).into());
         };
-        let key = first_key(&command).unwrap_or_default();
-        let probe = Command::new("EXISTS").arg(key).idempotent();
+        let key = Bytes::copy_from_slice(first_key(&command).unwrap_or_default());
         let limit = self.core.config.limit(&command);
         let deadline = limit.and_then(Deadline::after);
         let target = Target::Slot(slot, Access::Write);
         let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
         let attempt = |place: Place| {
-            let (probe, command) = (probe.clone(), command.clone());
+            let (key, command) = (key.clone(), command.clone());
             async move {
-                match place.send(probe, deadline).await.map_err(Error::from) {
-                    // Without the answer, a slot that has moved is noticed by the command itself.
-                    Err(Error::Server(refusal)) if refusal.kind() == ServerErrorKind::NoPerm => {}
-                    answer => drop(answer?),
-                }
+                find_key(&place, &key, deadline).await?;
                 let connection = self.core.checkout(&place, Purpose::Dedicated).await?;
                 connection.stream_argument(command, len, limit).await
             }
@@ -126,6 +141,39 @@ impl Cluster {
         match route(command, description)? {
             Routed::Slot(slot) => Ok((Target::Slot(slot, Access::Write), command.may_run_twice())),
             _ => Err(no_route(command, "it needs keys of one slot").into()),
+        }
+    }
+}
+
+/// Fails if the node does not serve the key. A user who may not ask gets the failure of the command itself.
+async fn find_key(place: &Place, key: &[u8], deadline: Option<Deadline>) -> Result<(), Error> {
+    match place.ask_for(key, deadline).await {
+        Err(Error::Server(refusal)) if refusal.kind() == ServerErrorKind::NoPerm => Ok(()),
+        answer => answer,
+    }
+}
+
+/// True for XREAD with the id `$`: the end of the stream at the moment when the server reads the command.
+fn reads_from_end(command: &Command) -> bool {
+    let mut words = command.words();
+    if !words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"XREAD")) {
+        return false;
+    }
+    // Keys, and as many ids.
+    let streams: Vec<_> = words.skip_while(|word| !word.eq_ignore_ascii_case(b"STREAMS")).skip(1).collect();
+    streams[streams.len() / 2..].contains(&&b"$"[..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_id_means_the_end_of_a_stream() {
+        let from_end = |line: &str| reads_from_end(&Command::from_args(line.split(' ')));
+        assert!(from_end("XREAD BLOCK 0 STREAMS s $") && from_end("xread block 0 streams a b 0-1 $"));
+        for line in ["XREAD BLOCK 0 STREAMS $ 0-1", "XREAD BLOCK 0 STREAMS s 0-1", "XREAD $", "BLPOP $ 0"] {
+            assert!(!from_end(line), "{line}");
         }
     }
 }

@@ -39,12 +39,14 @@ struct Group<'a> {
 }
 
 impl Cluster {
-    /// Sends commands and waits for all replies: one per command, in order. The node of the slot `keyless` gets those that any node may run.
+    /// Sends commands and waits for all replies: one per command, in order. The node of the slot `keyless` gets those that any node may run,
+    /// unless it leaves commands unanswered.
     pub(crate) async fn run_pipeline(
         &self,
         commands: Vec<Command>,
         keyless: Option<u16>,
     ) -> Vec<Result<Value, Error>> {
+        let keyless = keyless.map(|slot| self.core.slot_beside(slot));
         let limit = self.core.config.limit_together(&commands);
         let deadline = limit.and_then(Deadline::after);
         let mut answers = Vec::with_capacity(commands.len());

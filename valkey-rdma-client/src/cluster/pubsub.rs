@@ -158,7 +158,7 @@ impl Source for Slot<'_> {
             // Commands get such an answer as well, but no caller waits for a subscription that is restored.
             Redirection::Final => Judgement::of_one_server(refusal),
             Redirection::Moved(..) => Judgement::Elsewhere,
-            Redirection::Ask(_) | Redirection::TryAgain | Redirection::NotReady => Judgement::NotReady,
+            Redirection::Ask(..) | Redirection::TryAgain | Redirection::NotReady => Judgement::NotReady,
         }
     }
 

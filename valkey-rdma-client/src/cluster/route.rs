@@ -36,8 +36,10 @@ pub enum Routing {
     Split,
     /// Without keys: some primary.
     Any,
-    /// Without keys: several nodes. The client joins their replies.
+    /// Without keys: all primaries. The client joins their replies.
     Several,
+    /// As `Several`, for all nodes, replicas too.
+    AllNodes,
 }
 
 impl Routing {
@@ -62,7 +64,8 @@ impl Routing {
             Routed::Slot(slot) => Self::Slot(slot),
             Routed::Split => Self::Split,
             Routed::Any => Self::Any,
-            Routed::AllPrimaries(_) | Routed::AllNodes(_) => Self::Several,
+            Routed::AllPrimaries(_) => Self::Several,
+            Routed::AllNodes(_) => Self::AllNodes,
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use indexmap::IndexMap;
-use valkey_rdma_resp::{UnexpectedReply, Value};
+use valkey_rdma_resp::{UnexpectedReply, Value, integer};
 
 use super::call::{ClusterCall, Target};
 use super::client::Cluster;
@@ -60,6 +60,14 @@ impl Cluster {
             }
         };
         call.run(answer).await
+    }
+
+    /// The node that gets commands without keys beside this key, as [`Pipeline::keyless_beside`](crate::Pipeline::keyless_beside) sends them.
+    // For the gateway.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn route_beside(&self, key: impl AsRef<[u8]>) -> Route {
+        Route::Slot(self.core.slot_beside(slot_of(key.as_ref())))
     }
 
     /// Finds what a route names.
@@ -156,7 +164,7 @@ impl Cluster {
     ) -> Result<Value, Error> {
         let parts = split(&command, description)?;
         let limit = self.core.config.limit(&command);
-        let count = parts.iter().map(|part| part.places.len()).sum();
+        let count = parts.iter().flat_map(|part| &part.places).max().map_or(0, |last| last + 1);
         let access = description.access;
         let (places, sent): (Vec<_>, Vec<_>) = parts
             .into_iter()
@@ -191,6 +199,9 @@ impl Cluster {
 /// Groups the keys by slot, in the order in which the slots first come. What follows a key up to the next belongs to it,
 /// as the values of MSET do. MSETEX counts its keys in front, and has options behind them that every part repeats.
 ///
+/// A command that the server refuses for its form must not run in part, so only one node gets it. If the value of the last key is missing, that is
+/// the part with that key. If the count is not a number as servers read them, it is the whole command.
+///
 /// # Errors
 /// [`ClusterError::CrossSlot`] if the keys are not evenly spaced, as the description of a module's command may say. What belongs
 /// to which key is then unknown.
@@ -206,9 +217,18 @@ fn split(command: &Command, description: &Description<'_>) -> Result<Vec<Part>, 
     let end = keys.last().map_or(words.len(), |(at, _)| at + step);
     let options = words.get(end..).unwrap_or_default();
     let counted = first > 1;
+    if counted && integer::parse(words[1]).is_none() {
+        let (slot, places) = (keys.first().map_or(0, |(_, slot)| *slot), (0..keys.len()).collect());
+        return Ok(vec![Part { slot, command: command.clone(), places }]);
+    }
     let mut groups: IndexMap<u16, Vec<usize>> = IndexMap::new();
     for (place, (_, slot)) in keys.iter().enumerate() {
         groups.entry(*slot).or_default().push(place);
+    }
+    if let Some((_, last)) = keys.last()
+        && end > words.len()
+    {
+        groups.retain(|slot, _| slot == last);
     }
     let parts = groups.into_iter().map(|(slot, places)| {
         let mut part = Command::new(words[0]);
@@ -271,6 +291,16 @@ mod tests {
         assert_eq!(parts("MSET {a}1 1 b 2 {a}2 3"), expected);
         let expected = [("MSETEX 1 a 1 EX 5".to_owned(), vec![0]), ("MSETEX 1 b 2 EX 5".to_owned(), vec![1])];
         assert_eq!(parts("MSETEX 2 a 1 b 2 EX 5"), expected);
+    }
+
+    #[test]
+    fn of_a_command_that_servers_refuse_for_its_form_one_node_gets_what_is_wrong() {
+        assert_eq!(parts("MSET a 1 b"), [("MSET b".to_owned(), vec![1])]);
+        assert_eq!(parts("MSET {b}1 1 a 2 b"), [("MSET {b}1 1 b".to_owned(), vec![0, 2])]);
+        assert_eq!(parts("MSETEX 2 a 1 b"), [("MSETEX 1 b".to_owned(), vec![1])]);
+        for whole in ["MSETEX +2 a 1 b 2", "MSETEX 02 a 1 b 2 EX 5"] {
+            assert_eq!(parts(whole), [(whole.to_owned(), vec![0, 1])]);
+        }
     }
 
     #[test]

@@ -3,14 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use valkey_rdma_resp::Value;
 
 use super::call::Target;
 use super::client::Cluster;
+use super::core::Core;
 use super::learned::Learned;
 use super::route::no_route;
 use crate::command::Command;
+use crate::command::table::for_each_key;
 use crate::error::Error;
 use crate::link::Deadline;
 use valkey_rdma_transport::sync::lock;
@@ -29,6 +32,19 @@ impl Described {
             Some(Err(error)) => Err(error.clone()),
             None => Ok(None),
         }
+    }
+}
+
+impl Core {
+    /// The first key of a command that a server has described.
+    pub(super) fn first_learned_key(&self, command: &Command) -> Option<Bytes> {
+        let learned = lock(&self.learned).get(&name_of(command))?.clone()?;
+        let mut first = None;
+        for_each_key(command, learned.describe(command.words().nth(1)).keys, &mut |_, key| {
+            first = Some(Bytes::copy_from_slice(key));
+            false
+        });
+        first
     }
 }
 

@@ -60,6 +60,9 @@ use valkey_rdma_transport::sync::{Mutex, lock};
 /// connection for each slot in use, to the primary of the slot. When a connection is lost, its node leaves or takes no
 /// subscriptions now, or a slot moves, the subscriptions are restored on another. A connection opens with its first subscription, and closes with its last.
 ///
+/// **Keyspace notifications** (`__keyspace@0__:*`, `__keyevent@0__:*`) stay on the node where they arise, and the cluster does not bring them. For these,
+/// open a subscriber of each primary: [`Client::connect`](crate::Client::connect) with the URL of that node alone, without `+cluster`.
+///
 /// In all cases [`Event::Reconnected`] reports that messages may be missing, and [`Event::Refused`] names a subscription that the server
 /// no longer allows.
 ///
@@ -100,7 +103,7 @@ pub(crate) trait Slots: Send + Sync {
 
 impl Client {
     /// Opens a subscriber, with the same login as this client. To one server it has a connection at once. In a cluster, the first
-    /// subscription opens the first connection.
+    /// subscription opens the first connection. Keyspace notifications of a cluster need [a client of each primary](Subscriber#connections).
     ///
     /// # Errors
     /// [`Error::Connect`], as for [`connect`](Self::connect); [`Error::Lost`] after [`close`](Self::close).

@@ -64,6 +64,25 @@ async fn keys_of_different_slots_are_refused_where_a_command_cannot_be_split() {
     cluster.command(["SUNION", "{a}1", "{a}2"]).await.expect("one slot");
 }
 
+/// One server answers so, and sets nothing.
+#[tokio::test]
+async fn a_malformed_command_with_keys_of_several_slots_runs_nowhere() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let (first, second) = (target.key("{a}"), target.key("{b}"));
+    for line in [
+        &["MSET", &first, "1", &second][..],
+        &["MSETEX", "2", &first, "1", &second],
+        &["MSETEX", "+2", &first, "1", &second, "2"],
+        &["MSETEX", "02", &first, "1", &second, "2"],
+    ] {
+        let error = cluster.command(line).await.expect_err("malformed");
+        assert!(error.server().is_some(), "{line:?}: {error:?}");
+    }
+    let values: Vec<Option<String>> = cluster.query(["MGET", &first, &second]).await.expect("read");
+    assert_eq!(values, [None, None]);
+}
+
 #[tokio::test]
 async fn commands_without_keys_reach_the_nodes_they_concern() {
     let target = target().await;

@@ -221,7 +221,7 @@ mod mocks_only {
         let key = mocks.key_of(1, 0);
         let waits = tokio::spawn({
             let (cluster, key) = (cluster.clone(), key.clone());
-            async move { cluster.blocking_command(["XREAD", "BLOCK", "0", "STREAMS", &key, "$"]).await }
+            async move { cluster.blocking_command(["XREAD", "BLOCK", "0", "STREAMS", &key, "0"]).await }
         });
         while mocks.calls(1, "xread") < 1 {
             tokio::task::yield_now().await;
@@ -233,5 +233,35 @@ mod mocks_only {
         }
         assert!(!waits.is_finished(), "{:?}", waits.await);
         waits.abort();
+    }
+
+    /// Another try would begin at the end of the stream there, behind what came meanwhile.
+    #[tokio::test]
+    async fn a_read_from_the_end_of_a_stream_finds_its_node_and_is_sent_once() {
+        let mocks = mocks().await;
+        let cluster = client_of(&mocks, &unhurried()).await;
+        let key = mocks.key_of(0, 0);
+        let slot = MockCluster::slot(&key);
+        let read = async |node: usize| {
+            let reads = tokio::spawn({
+                let (cluster, key) = (cluster.clone(), key.clone());
+                async move { cluster.blocking_command(["XREAD", "BLOCK", "0", "STREAMS", &key, "$"]).await }
+            });
+            while mocks.calls(node, "xread") < 1 && !reads.is_finished() {
+                tokio::task::yield_now().await;
+            }
+            reads
+        };
+        cluster.command(["GET", &key]).await.expect("its node is known");
+        mocks.move_slots(slot..=slot, 1);
+        let reads = read(1).await;
+        mocks.move_slots(slot..=slot, 2);
+        let error = reads.await.expect("no panic").expect_err("its slot has moved");
+        assert!(error.server().is_some_and(|error| error.code == "MOVED"), "{error:?}");
+        let reads = read(2).await;
+        mocks.disconnect(2).await;
+        let error = reads.await.expect("no panic").expect_err("its connection is lost");
+        assert_eq!(error.fate(), Fate::MayHaveRun, "{error:?}");
+        assert_eq!([0, 1, 2].map(|node| mocks.calls(node, "xread")), [0, 1, 1]);
     }
 }

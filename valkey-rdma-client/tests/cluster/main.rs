@@ -18,6 +18,7 @@ mod mocks_only {
     mod events;
     mod failures;
     mod ports;
+    mod programs;
     mod redirects;
     #[cfg(feature = "redis")]
     mod redis_rs;

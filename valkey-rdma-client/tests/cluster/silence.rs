@@ -212,6 +212,36 @@ async fn a_silent_replica_is_named_and_passed_over_and_left_when_the_map_leaves_
     assert_eq!(cluster.cluster().expect("a cluster").status().counters.given_up, 1);
 }
 
+#[tokio::test]
+async fn commands_that_any_primary_may_run_leave_out_a_silent_one() {
+    let mocks = mocks().await;
+    let node = unhurried().keepalive_timeout(None);
+    let client = client_of(&mocks, &node.silence_limit(Duration::from_millis(500))).await;
+    client.command(["DBSIZE"]).await.expect("all primaries are connected");
+    let mut events = client.events();
+    let key = mocks.key_of(0, 0);
+    mocks.freeze(0);
+    let waits = tokio::spawn({
+        let (client, key) = (client.clone(), key.clone());
+        async move { client.command(["GET", &key]).await }
+    });
+    let is_silent = |event: ConnectionEvent| match event {
+        ConnectionEvent::Silent { node, .. } => node.to_string() == mocks.announced(0),
+        _ => false,
+    };
+    while !is_silent(events.next().await.expect("not closed")) {}
+    let cluster = client.cluster().expect("a cluster");
+    for _ in 0..20 {
+        client.command(["TIME"]).await.expect("another answers");
+        cluster.command_on(cluster.route_beside(&key), ["TIME"]).await.expect("another answers");
+        let pipeline = client.pipeline().keyless_beside(&key).command(["TIME"]).command(["ECHO", "x"]);
+        pipeline.query::<()>().await.expect("another answers");
+    }
+    assert!(!waits.is_finished() && mocks.calls(0, "time") == 0);
+    mocks.thaw(0);
+    waits.await.expect("no panic").expect("read");
+}
+
 /// Nothing else is in flight, and no time limit ends these calls.
 #[tokio::test]
 async fn calls_on_a_dedicated_connection_leave_a_frozen_node_when_a_replica_has_taken_over() {

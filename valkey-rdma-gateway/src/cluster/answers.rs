@@ -1,10 +1,8 @@
 //! Commands that mean something else in front of a cluster: local clients see one server without cluster mode.
 
-use valkey_rdma_client::cluster::Route;
 use valkey_rdma_client::{Client, Command, Error};
 use valkey_rdma_resp::{Reply, words};
 
-use super::command_on;
 use super::joined::Joined;
 use super::{Member, info};
 use crate::command::words::is;
@@ -24,7 +22,7 @@ pub(super) fn is_special(command: &[u8]) -> bool {
 /// may do that: the number in them is of no client.
 pub(super) async fn special(member: &Member, client: &Client, command: &[u8]) -> Result<Reply, Error> {
     let all: Vec<_> = words(command).collect();
-    let ask = |command: Command| command_on(client, Route::Any, command.idempotent());
+    let ask = |command: Command| info::ask_any(client, command);
     let name = all.first().copied().unwrap_or_default();
     if let Some(joined) = Joined::of(command) {
         return Ok(joined.ask(client, Command::from_args(&all)).await?.into());

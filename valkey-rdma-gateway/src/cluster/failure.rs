@@ -35,9 +35,8 @@ pub(crate) fn refusal(error: &Error, metrics: &Metrics) -> Option<Reply> {
         Error::Aborted(AbortedTransaction::Refused { error, .. }) => {
             format!("EXECABORT Transaction discarded because of previous errors: {error}")
         }
-        Error::Cluster(ClusterError::Partial { first, .. }) if error.fate() == Fate::Answered => {
-            let code = first.server().map_or("ERR", |error| &error.code);
-            format!("{code} {error}")
+        Error::Cluster(ClusterError::Partial { .. }) if error.fate() == Fate::Answered => {
+            return partial(error);
         }
         Error::Cluster(ClusterError::CrossSlot { .. }) => format!("CROSSSLOT {error}"),
         Error::Cluster(ClusterError::NoRoute { command, .. }) => format!(
@@ -52,6 +51,13 @@ pub(crate) fn refusal(error: &Error, metrics: &Metrics) -> Option<Reply> {
         _ => return None,
     };
     Some(Reply::error(one_line(&text)))
+}
+
+/// The error reply for a command of which a part failed and another did not, if it is that.
+pub(super) fn partial(error: &Error) -> Option<Reply> {
+    let Error::Cluster(ClusterError::Partial { first, .. }) = error else { return None };
+    let code = first.server().map_or("ERR", |error| &error.code);
+    Some(Reply::error(one_line(&format!("{code} {error}"))))
 }
 
 /// Whether the gateway refuses the command.

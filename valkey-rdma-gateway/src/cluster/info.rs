@@ -22,12 +22,12 @@ pub(super) fn is_about_server(command: &[u8]) -> bool {
         || is(name, "CONFIG") && is(sub, "GET")
 }
 
-/// Asks the first primary that is there: the same one for all local clients, until the nodes change. If it does not answer soon, another.
+/// Asks the first primary that is there: the same one for all local clients, until the nodes change. If it does not answer soon, the next.
 pub(super) async fn ask(client: &Client, command: Command) -> Result<Value, Error> {
     let command = command.idempotent();
-    let is_there = |node: &&NodeStatus| node.is_primary && node.error.is_none() && node.silent_for.is_none();
-    if let Some(node) = nodes(client).iter().find(is_there) {
-        let asked = command_on(client, Route::Node(node.address.clone()), command.clone());
+    let is_there = |node: &NodeStatus| node.is_primary && node.error.is_none() && node.silent_for.is_none();
+    for node in nodes(client).into_iter().filter(is_there) {
+        let asked = command_on(client, Route::Node(node.address), command.clone());
         match timeout(PATIENCE, asked).await {
             Ok(Ok(reply)) => return Ok(reply),
             Ok(Err(error)) if error.server().is_some() && !passes(&error) => return Err(error),
@@ -35,6 +35,15 @@ pub(super) async fn ask(client: &Client, command: Command) -> Result<Value, Erro
         }
     }
     command_on(client, Route::Any, command).await
+}
+
+/// Asks some primary. If it does not answer soon, the others. For commands that are answered at once.
+pub(super) async fn ask_any(client: &Client, command: Command) -> Result<Value, Error> {
+    let command = command.idempotent();
+    match timeout(PATIENCE, command_on(client, Route::Any, command.clone())).await {
+        Ok(answer) => answer,
+        Err(_) => ask(client, command).await,
+    }
 }
 
 /// INFO of one node, with cluster mode off, and with the keys of all nodes.

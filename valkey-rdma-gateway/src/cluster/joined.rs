@@ -5,18 +5,22 @@
 mod latency;
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
+use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use valkey_rdma_client::cluster::Route;
-use valkey_rdma_client::{Client, Command, Error, Value};
-use valkey_rdma_resp::{integer, words};
+use tracing::warn;
+use valkey_rdma_client::cluster::{NodeStatus, Route};
+use valkey_rdma_client::{Client, ClusterError, Command, Error, Value};
+use valkey_rdma_resp::{Reply, integer, words};
 
-use super::failure::passes;
+use super::failure::{partial, passes};
 use super::info::PATIENCE;
 use super::{command_on, nodes};
 use crate::command::words::is;
+use crate::observe::seldom::Seldom;
 
 /// How the replies of several nodes become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +63,7 @@ impl Joined {
             ("LATENCY", b"HISTOGRAM") => Self::Histograms,
             ("LATENCY", b"DOCTOR" | b"GRAPH") | ("MEMORY", b"DOCTOR" | b"MALLOC-STATS") => Self::Texts,
             ("FUNCTION", b"STATS") => Self::Running,
+            ("LATENCY", b"RESET") | ("SLOWLOG" | "COMMANDLOG", b"LEN") => Self::Sum,
             ("SLOWLOG" | "COMMANDLOG", b"GET") => {
                 let count = words.next().map_or(Some(SLOWLOG_ROWS), integer::parse);
                 // -1: all.
@@ -74,8 +79,8 @@ impl Joined {
     /// Asks the nodes, and joins their replies.
     pub(super) async fn ask(self, client: &Client, command: Command) -> Result<Value, Error> {
         let command = command.idempotent();
-        let (nodes, refusal) = by_node(client, &command).await;
-        match refusal {
+        let Answers { replies: nodes, refusals, .. } = by_node(client, &command, nodes(client)).await;
+        match refusals.into_iter().next() {
             // A node may have no samples for the graph of an event that another one has had.
             Some(refusal) if nodes.is_empty() || self != Self::Texts => return Err(refusal),
             None if nodes.is_empty() => return command_on(client, Route::Any, command).await,
@@ -133,11 +138,49 @@ impl Joined {
     }
 }
 
-/// The replies of all nodes, which are asked at once, and the first refusal. A node that does not answer soon may be frozen, and is left
-/// out: one server would answer.
-async fn by_node(client: &Client, command: &Command) -> (Vec<(Value, Value)>, Option<Error>) {
+/// Sends a command to all primaries, or to all nodes. A failure of some of them is an answer: the client is not closed for one node that is away.
+pub(super) async fn on_several(client: &Client, command: Command, all: bool) -> Result<Reply, Error> {
+    let outcome = match all {
+        true => on_all_nodes(client, command).await,
+        false => client.command(command).await,
+    };
+    outcome.map(Reply::from).or_else(|error| partial(&error).ok_or(error))
+}
+
+/// Sends a command to all nodes that each of them carries out, such as SCRIPT LOAD and CONFIG SET. The primaries answer it, or their successors.
+/// Replicas that are away or do not answer soon are left out: the reply of one server does not depend on its replicas either.
+async fn on_all_nodes(client: &Client, command: Command) -> Result<Value, Error> {
+    let (primaries, replicas): (Vec<_>, Vec<_>) = nodes(client).into_iter().partition(|node| node.is_primary);
+    let parts = primaries.len() + replicas.len();
+    let answered = command_on(client, Route::AllPrimaries, command.clone());
+    let (answered, others) = tokio::join!(answered, by_node(client, &command, replicas));
+    let reply = answered?;
+    if !others.left_out.is_empty()
+        && let Some(unlogged) = LEFT_OUT.pass(Instant::now())
+    {
+        let nodes = others.left_out.join(" ");
+        warn!(%nodes, ?command, unlogged, "replicas are left out of a command for all nodes");
+    }
+    let failed = others.refusals.len();
+    match others.refusals.into_iter().next() {
+        Some(first) => Err(ClusterError::Partial { failed, parts, first: Box::new(first) }.into()),
+        None => Ok(reply),
+    }
+}
+
+/// What nodes say to a command.
+struct Answers {
+    /// Each with the node's name.
+    replies: Vec<(Value, Value)>,
+    refusals: Vec<Error>,
+    /// The names of the others.
+    left_out: Vec<String>,
+}
+
+/// Asks nodes at once. One that does not answer soon may be frozen, and is left out: one server would answer.
+async fn by_node(client: &Client, command: &Command, nodes: Vec<NodeStatus>) -> Answers {
     let mut asked = JoinSet::new();
-    for (at, node) in nodes(client).into_iter().enumerate() {
+    for (at, node) in nodes.into_iter().enumerate() {
         let (client, command) = (client.clone(), command.clone());
         asked.spawn(async move {
             let name = node.address.to_string();
@@ -146,17 +189,15 @@ async fn by_node(client: &Client, command: &Command) -> (Vec<(Value, Value)>, Op
     }
     let mut answers = asked.join_all().await;
     answers.sort_by_key(|(at, ..)| *at);
-    let (mut replies, mut refusal) = (Vec::new(), None);
+    let (mut replies, mut refusals, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for (_, name, answer) in answers {
         match answer {
             Ok(Ok(reply)) => replies.push((Value::Bulk(name.into()), reply)),
-            Ok(Err(error)) if error.server().is_some() && !passes(&error) => {
-                refusal.get_or_insert(error);
-            }
-            Ok(Err(_)) | Err(_) => {}
+            Ok(Err(error)) if error.server().is_some() && !passes(&error) => refusals.push(error),
+            Ok(Err(_)) | Err(_) => left_out.push(name),
         }
     }
-    (replies, refusal)
+    Answers { replies, refusals, left_out }
 }
 
 /// Names and values of a map, which RESP2 sends as an array.
@@ -230,6 +271,8 @@ fn added(replies: Vec<Value>) -> Value {
     Value::Array(sums.into_iter().flat_map(|(name, sum)| [name, Value::Int(sum)]).collect())
 }
 
+/// Programs load their scripts again and again.
+static LEFT_OUT: LazyLock<Seldom> = LazyLock::new(Seldom::default);
 const CONTAINERS: [&str; 6] = ["PUBSUB", "LATENCY", "SLOWLOG", "COMMANDLOG", "MEMORY", "FUNCTION"];
 /// How many rows SLOWLOG GET returns without a number.
 const SLOWLOG_ROWS: i64 = 10;

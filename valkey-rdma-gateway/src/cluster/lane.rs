@@ -11,14 +11,13 @@ use std::task::Poll;
 use std::time::Instant;
 
 use tokio::time::timeout;
-use valkey_rdma_client::cluster::{Route, Routing};
-use valkey_rdma_client::{Client, Command, Error, Value};
+use valkey_rdma_client::cluster::Routing;
+use valkey_rdma_client::{Client, Command, CommandClass, Error, Value};
 use valkey_rdma_resp::{Protocol, Reply, encode, words};
 use valkey_rdma_transport::sync::lock;
 
-use super::command_on;
 use super::failure::{failure, is_refusal};
-use super::{Member, answers};
+use super::{Member, answers, joined};
 use crate::command::words::commands;
 use crate::session::inbox::{End, Inbox};
 use crate::upstream::open_error::OpenError;
@@ -139,7 +138,8 @@ impl Inner {
             }
             let command = Command::from_args(words(bytes));
             let is_special = answers::is_special(bytes);
-            let is_keyless = match Routing::of(&command) {
+            let routing = Routing::of(&command);
+            let is_keyless = match routing {
                 _ if is_special => None,
                 Ok(Routing::Slot(_)) => Some(false),
                 Ok(Routing::Any) => Some(true),
@@ -154,9 +154,11 @@ impl Inner {
                 }
                 None => {
                     self.send(client, batch, std::mem::take(&mut together)).await;
-                    let reply = match is_special {
-                        true => answers::special(&self.member, client, bytes).await,
-                        false => client.command(command).await.map(Reply::from),
+                    let reply = match routing {
+                        _ if is_special => answers::special(&self.member, client, bytes).await,
+                        Ok(Routing::Several) => joined::on_several(client, command, false).await,
+                        Ok(Routing::AllNodes) => joined::on_several(client, command, true).await,
+                        _ => client.command(command).await.map(Reply::from),
                     };
                     self.deliver(batch, [(bytes, reply)]).await;
                 }
@@ -195,9 +197,9 @@ impl Inner {
     }
 
     async fn execute(&self, client: &Client, command: Command, is_keyless: bool) -> Result<Value, Error> {
-        match is_keyless {
-            true => command_on(client, Route::Key(self.beside.clone().into()), command).await,
-            false => client.command(command).await,
+        match client.cluster().filter(|_| is_keyless) {
+            Some(cluster) => cluster.command_on(cluster.route_beside(&self.beside), command).await,
+            None => client.command(command).await,
         }
     }
 
@@ -226,7 +228,12 @@ impl Inner {
                     if is_refusal(&error) {
                         self.member.note_refusal(command);
                     }
-                    let reply = failure(&error, metrics);
+                    let is_script = CommandClass::of(words(command)) == CommandClass::RunsScript;
+                    let reply = match error.server().filter(|_| is_script) {
+                        // The redirections of nodes were followed: this one is the answer of a script.
+                        Some(answer) => Some(answer.clone().into()),
+                        None => failure(&error, metrics),
+                    };
                     is_lost = reply.is_none();
                     reply
                 }

@@ -21,8 +21,8 @@ use valkey_rdma_transport::sync::lock;
 pub(in crate::cluster) enum Redirection {
     /// MOVED: the slot belongs to this node from now on.
     Moved(u16, NodeAddress),
-    /// ASK: this once, this node has the key.
-    Ask(NodeAddress),
+    /// ASK: this once, this node has the key of this slot.
+    Ask(u16, NodeAddress),
     /// TRYAGAIN: some of the keys have moved and some have not.
     TryAgain,
     /// CLUSTERDOWN, LOADING, MASTERDOWN, READONLY, a blocking command on what was a primary: the node, or the cluster, is not ready.
@@ -42,7 +42,7 @@ impl Redirection {
                 None => Self::Final,
             },
             ServerErrorKind::Ask => match target(&error.message, answering) {
-                Some((_, to)) => Self::Ask(to),
+                Some((slot, address)) => Self::Ask(slot, address),
                 // Until the slot has moved.
                 None if names_no_node(&error.message) => Self::TryAgain,
                 None => Self::Final,
@@ -109,7 +109,7 @@ impl ClusterCall<'_> {
 
     /// A node has answered with an error.
     async fn answered(&mut self, place: &Place, reply: ServerError) -> Result<(), Error> {
-        let redirection = Redirection::of(&reply, place.node.address());
+        let redirection = self.redirection(place, &reply).await;
         let is_loading = reply.kind() == ServerErrorKind::Loading;
         let error = Error::Server(reply);
         match (redirection, &self.target) {
@@ -118,7 +118,7 @@ impl ClusterCall<'_> {
             (Redirection::NotReady, _) if is_loading => self.not_ready(place, error).await,
             (_, Target::Node(_)) => Err(error),
             // Its keys do not choose the node.
-            (Redirection::Moved(..) | Redirection::Ask(_), Target::Primary(..)) => Err(error),
+            (Redirection::Moved(..) | Redirection::Ask(..), Target::Primary(..)) => Err(error),
             (Redirection::Moved(slot, address), _) => {
                 lock(&self.core.counters).moved += 1;
                 self.count_redirect(&error)?;
@@ -132,7 +132,7 @@ impl ClusterCall<'_> {
                 self.core.request_refresh();
                 self.settle(error).await
             }
-            (Redirection::Ask(address), _) => {
+            (Redirection::Ask(_, address), _) => {
                 lock(&self.core.counters).ask += 1;
                 self.count_redirect(&error)?;
                 let node = self.core.topology.node(&address);
@@ -291,7 +291,8 @@ mod tests {
             redirection("MOVED 3999 10.0.0.1:6381"),
             Redirection::Moved(3999, NodeAddress::new("10.0.0.1", 6381))
         );
-        assert_eq!(redirection("ASK 1 fd00::1:6381"), Redirection::Ask(NodeAddress::new("fd00::1", 6381)));
+        let fd00 = NodeAddress::new("fd00::1", 6381);
+        assert_eq!(redirection("ASK 1 fd00::1:6381"), Redirection::Ask(1, fd00));
         assert_eq!(redirection("MOVED 0 :6381"), Redirection::Moved(0, NodeAddress::new("self", 6381)));
         assert_eq!(redirection("MOVED 0 host:0"), Redirection::Moved(0, NodeAddress::new("host", 7)));
     }

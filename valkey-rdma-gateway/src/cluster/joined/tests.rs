@@ -26,7 +26,10 @@ fn event(name: &str, fields: &[i64]) -> Value {
 fn commands_are_joined_by_their_first_words() {
     for (line, joined) in [
         ("latency latest", Some(Joined::Events)),
-        ("LATENCY RESET", None),
+        ("LATENCY RESET", Some(Joined::Sum)),
+        ("slowlog len", Some(Joined::Sum)),
+        ("COMMANDLOG LEN slow", Some(Joined::Sum)),
+        ("SLOWLOG RESET", None),
         ("LATENCY", None),
         ("MEMORY USAGE k", None),
         ("MEMORY doctor", Some(Joined::Texts)),

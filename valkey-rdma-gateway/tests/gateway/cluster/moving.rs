@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::net::UnixStream;
 use valkey_rdma_mock::MockCluster;
+use valkey_rdma_server::Reply;
 
 use super::{cluster, limits, move_slot};
 use crate::support::{Client, PATIENCE, cluster_config, encode, start, text};
@@ -57,6 +58,18 @@ async fn redirections_are_followed_and_never_shown() {
     assert_eq!(client.say("MULTI").await, "OK");
     assert_eq!(client.say(&format!("INCR {key}")).await, "QUEUED");
     assert_eq!(client.say("EXEC").await, "[:7]");
+}
+
+/// One server passes it on too.
+#[tokio::test]
+async fn a_redirection_that_a_script_returns_is_its_answer() {
+    let (mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    let key = mocks.key_of(0, 0);
+    let answer = format!("MOVED {} 127.0.0.1:1", MockCluster::slot(&key));
+    mocks.answer(0, "eval", Some(Reply::error(answer.clone())));
+    assert_eq!(client.say(&format!("EVAL script 1 {key}")).await, format!("-{answer}"));
+    assert_eq!(client.say(&format!("GET {key}")).await, "(nil)", "the client is not closed");
 }
 
 /// The reply to a command. `None` if the client was closed.
