@@ -2,6 +2,7 @@
 
 mod moving;
 mod subscriptions;
+mod transactions;
 
 use valkey_rdma_gateway::{Gateway, Limits};
 use valkey_rdma_mock::{Mock, MockCluster};
