@@ -226,7 +226,7 @@ async fn tools_are_told_the_settings_they_ask_for() {
         ("CONFIG SET hz 10 timeout", "-ERR syntax error\r\n"),
         (
             "COMMAND INFO get nosuch",
-            "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*1\r\n+readonly\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n*-1\r\n",
+            "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*1\r\n+readonly\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n$-1\r\n",
         ),
         (
             "COMMAND DOCS get nosuch",

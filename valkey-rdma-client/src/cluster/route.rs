@@ -57,16 +57,22 @@ impl Routing {
     ///
     /// # Errors
     /// [`ClusterError::CrossSlot`] if its keys are in several slots and it cannot be split. [`ClusterError::NoRoute`] if it concerns
-    /// one node and no key names it, or if its name is unknown: the client then asks a server.
+    /// one node and no key names it, or if its name is unknown: `Cluster::routing` then asks a server.
     pub fn of(command: &Command) -> Result<Self, ClusterError> {
         let description = find(command).ok_or_else(|| no_route(command, UNKNOWN))?;
-        Ok(match route(command, description)? {
+        Ok(route(command, description)?.into())
+    }
+}
+
+impl From<Routed> for Routing {
+    fn from(routed: Routed) -> Self {
+        match routed {
             Routed::Slot(slot) => Self::Slot(slot),
             Routed::Split => Self::Split,
             Routed::Any => Self::Any,
             Routed::AllPrimaries(_) => Self::Several,
             Routed::AllNodes(_) => Self::AllNodes,
-        })
+        }
     }
 }
 

@@ -5,7 +5,8 @@ use valkey_rdma_resp::{ServerError, ServerErrorKind};
 use super::call::{ClusterCall, Target, within};
 use super::client::Cluster;
 use super::core::Place;
-use super::route::{no_route, slot_of};
+use super::route::slot_of;
+use super::unknown_commands::Described;
 use crate::command::table::{Access, find, for_each_key};
 use crate::command::{Command, Commands, EncodedPipeline, Reply};
 use crate::error::{ClusterError, Error};
@@ -16,7 +17,7 @@ use crate::transaction::Watch;
 impl Cluster {
     /// Sends WATCH on a dedicated connection to the node of the keys.
     pub(crate) async fn watch(&self, command: Command) -> Result<Watch, Error> {
-        let slot = one_slot([&command])?;
+        let slot = one_slot([&command], &Described::default())?;
         let deadline = self.core.config.limit(&command).and_then(Deadline::after);
         let target = Target::Slot(slot, Access::Write);
         let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(true).dedicated();
@@ -37,8 +38,10 @@ impl Cluster {
     /// Sends a transaction, from MULTI to EXEC, to the node of its keys. Returns the replies to all of it.
     pub(crate) async fn run_transaction(&self, commands: &[Command]) -> Result<Vec<Reply>, Error> {
         let inner = &commands[1..commands.len() - 1];
-        let slot = one_slot(inner)?;
         let deadline = self.core.config.limit_together(inner).and_then(Deadline::after);
+        let unknown: Vec<_> = inner.iter().filter(|command| find(command).is_none()).collect();
+        let described = self.describe_all(unknown.into_iter(), deadline).await;
+        let slot = one_slot(inner, &described)?;
         let repeatable = inner.iter().all(Command::is_idempotent);
         let target = Target::Slot(slot, Access::Write);
         let call = ClusterCall::new(&self.core, target, deadline, "MULTI").repeatable(repeatable);
@@ -68,12 +71,24 @@ fn waited_out(mut error: ServerError) -> ServerError {
     error
 }
 
-/// The slot of all keys of all commands; any slot if there are no keys.
-fn one_slot<'a>(commands: impl IntoIterator<Item = &'a Command>) -> Result<u16, Error> {
+/// The slot of all keys of all commands; any slot if there are no keys. `described`: what servers say of commands that the table does not know.
+fn one_slot<'a>(
+    commands: impl IntoIterator<Item = &'a Command>,
+    described: &Described,
+) -> Result<u16, Error> {
     let mut slot = None;
     for command in commands {
-        let Some(description) = find(command) else {
-            return Err(no_route(command, "its keys are unknown, so its slot is").into());
+        let learned;
+        let description = match find(command) {
+            Some(description) => description,
+            None => match described.of(command)? {
+                Some(known) => {
+                    learned = known.describe(command.words().nth(1));
+                    &learned
+                }
+                // No server knows it either. The node refuses it, and the transaction with it.
+                None => continue,
+            },
         };
         let mut other = None;
         for_each_key(command, description.keys, &mut |_, key| {
@@ -125,12 +140,13 @@ mod tests {
         let commands = |lines: &[&str]| -> Vec<Command> {
             lines.iter().map(|line| Command::from_args(line.split(' '))).collect()
         };
-        assert!(one_slot(&commands(&["SET {a}1 x", "PING", "GET {a}2"])).is_ok());
-        let error = one_slot(&commands(&["SET a x", "GET b"])).expect_err("two slots");
+        let one_slot = |lines: &[&str]| one_slot(&commands(lines), &Described::default());
+        assert!(one_slot(&["SET {a}1 x", "PING", "GET {a}2"]).is_ok());
+        let error = one_slot(&["SET a x", "GET b"]).expect_err("two slots");
         assert!(matches!(error, Error::Cluster(ClusterError::CrossSlot { .. })), "{error:?}");
         let text = "GET was not sent: it needs keys of slots 15495 and 3300 together; give keys that are used together the same \
                     hash tag, as {user1}:name and {user1}:mail have";
         assert_eq!(error.to_string(), text);
-        assert!(one_slot(&commands(&["JSON.GET a"])).is_err());
+        assert_eq!(one_slot(&["SET a x", "NONSENSE b"]).expect("the node refuses it"), slot_of(b"a"));
     }
 }

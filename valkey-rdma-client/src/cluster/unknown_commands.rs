@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use valkey_rdma_resp::Value;
 
@@ -11,9 +12,9 @@ use super::call::Target;
 use super::client::Cluster;
 use super::core::Core;
 use super::learned::Learned;
-use super::route::no_route;
+use super::route::{Routing, no_route, route};
 use crate::command::Command;
-use crate::command::table::for_each_key;
+use crate::command::table::{find, for_each_key};
 use crate::error::Error;
 use crate::link::Deadline;
 use valkey_rdma_transport::sync::lock;
@@ -22,6 +23,7 @@ use valkey_rdma_transport::sync::lock;
 const MOST_NAMES: usize = 4096;
 
 /// What servers say of commands, by name.
+#[derive(Default)]
 pub(super) struct Described(HashMap<String, Result<Option<Arc<Learned>>, Error>>);
 
 impl Described {
@@ -49,6 +51,24 @@ impl Core {
 }
 
 impl Cluster {
+    /// Finds the nodes that a command concerns. A server is asked about a command that the table does not know, by its name alone.
+    /// `None`: no server knows it either.
+    ///
+    /// # Errors
+    /// As [`Routing::of`], and as for any command if a server is asked.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    #[doc(hidden)]
+    pub async fn routing(&self, command: &Command) -> Result<Option<Routing>, Error> {
+        if let Some(description) = find(command) {
+            return Ok(Some(route(command, description)?.into()));
+        }
+        let deadline = self.core.config.limit(command).and_then(Deadline::after);
+        let Some(learned) = self.describe(command, deadline).boxed().await? else { return Ok(None) };
+        Ok(Some(route(command, &learned.describe(command.words().nth(1)))?.into()))
+    }
+
     /// Routes a command as a server describes it.
     pub(super) async fn execute_unknown(&self, command: Command) -> Result<Value, Error> {
         let deadline = self.core.config.limit(&command).and_then(Deadline::after);

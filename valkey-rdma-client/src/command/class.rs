@@ -147,7 +147,7 @@ impl CommandClass {
             (1, Self::Script | Self::Function) if is("KILL") => Self::Kills,
             (1, Self::Function) if is("STATS") => Self::ScriptStats,
             (1, Self::Hello) => Self::HelloWithArguments,
-            // The server refuses it and keeps the transaction open.
+            // The server refuses it. After DISCARD the transaction is still open.
             (1, Self::EndMulti) => Self::Ordinary,
             (2, Self::Silences) if is("ON") => Self::ReplyOn,
             (2, Self::Tracking(_)) => Self::Tracking(is("ON")),

@@ -55,3 +55,35 @@ async fn more_keys_of_the_slot_can_be_watched() {
     let outcome = watch.transaction().command(["SET", &first, "3"]).execute().await;
     assert!(matches!(outcome, Err(Error::Aborted(AbortedTransaction::Watched))), "{outcome:?}");
 }
+
+mod mocks_only {
+    use super::*;
+    use crate::target::{client_of, mocks, unhurried};
+
+    /// The table of commands does not have them, and a server knows where their keys are.
+    #[tokio::test]
+    async fn commands_of_a_module_run_in_a_transaction_on_the_node_of_their_keys() {
+        let mocks = mocks().await;
+        let cluster = client_of(&mocks, &unhurried()).await;
+        for node in 0..3 {
+            let key = mocks.key_of(node, 0);
+            let transaction = cluster.transaction().command(["BLOB.SET", &key, "v"]);
+            let results = transaction.command(["BLOB.GET", &key]).execute().await.expect("executed");
+            assert_eq!(results[1].clone().expect("a value").as_str(), Some("v"));
+        }
+        let (one, other) = (mocks.key_of(0, 0), mocks.key_of(1, 0));
+        let transaction = cluster.transaction().command(["BLOB.SET", &one, "w"]);
+        let outcome = transaction.command(["BLOB.SET", &other, "w"]).execute().await;
+        assert!(matches!(outcome, Err(Error::Cluster(ClusterError::CrossSlot { .. }))), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_no_server_knows_aborts_a_transaction() {
+        let mocks = mocks().await;
+        let cluster = client_of(&mocks, &unhurried()).await;
+        let transaction = cluster.transaction().command(["SET", "k", "v"]).command(["NOSUCH", "l"]);
+        let error = transaction.execute().await.expect_err("aborted");
+        assert!(matches!(error, Error::Aborted(AbortedTransaction::Refused { index: 1, .. })), "{error:?}");
+        assert!(cluster.command(["GET", "k"]).await.expect("answered").is_nil());
+    }
+}

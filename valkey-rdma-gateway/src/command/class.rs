@@ -61,6 +61,8 @@ pub(crate) enum Local {
     Kill,
     Unblock,
     GatewayInfo,
+    /// Would begin or end a state, but every server refuses it, because it has arguments.
+    WrongArity,
     /// A value moves to or from memory of the client, which it names.
     Direct(Verb),
 }
@@ -77,8 +79,14 @@ impl Class {
         match CommandClass::of(words.clone()) {
             CommandClass::Ordinary => of_others(name, words),
             CommandClass::RunsScript => Self::Script,
-            CommandClass::Multi => Self::State(State::Multi),
+            // EXEC ends its transaction with any arguments.
             CommandClass::EndMulti if is(name, "EXEC") => Self::State(State::Exec),
+            CommandClass::Multi | CommandClass::EndMulti | CommandClass::Unwatch | CommandClass::Reset
+                if words.clone().nth(1).is_some() =>
+            {
+                Self::Local(Local::WrongArity)
+            }
+            CommandClass::Multi => Self::State(State::Multi),
             CommandClass::EndMulti => Self::State(State::Discard),
             CommandClass::Watch => Self::State(State::Watch),
             CommandClass::Unwatch => Self::State(State::Unwatch),
@@ -154,6 +162,9 @@ mod tests {
             ("GET multi", Class::Ordinary),
             ("SET k v", Class::Ordinary),
             ("multi", Class::State(State::Multi)),
+            ("multi x", Class::Local(Local::WrongArity)),
+            ("DISCARD x", Class::Local(Local::WrongArity)),
+            ("exec x", Class::State(State::Exec)),
             ("blpop k 0", Class::Alone),
             ("XREAD COUNT 1 STREAMS BLOCK 0", Class::Ordinary),
             ("XREAD COUNT 1 BLOCK 0 STREAMS s 0", Class::Alone),

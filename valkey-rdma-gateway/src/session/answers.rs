@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use valkey_rdma_resp::{Reply, integer};
+use valkey_rdma_resp::{Command, Reply, integer, words};
 
 use super::{Closed, Session};
 use crate::command::class::Local;
@@ -58,6 +58,7 @@ impl Session {
             (Local::Kill, args) => return self.kill(args).await,
             (Local::Unblock, args) => return self.unblock(args).await,
             (Local::GatewayInfo, _) => return self.gateway_info().await,
+            (Local::WrongArity, _) => self.put(&wrong_arity(command)),
             // Wrong arguments: the server has the right error, and changes nothing.
             _ => return self.pass_on(false, command).await,
         }
@@ -301,6 +302,12 @@ fn is_of_type(client: &Client, kind: &[u8]) -> bool {
         b"pubsub" => client.is_subscribed(),
         _ => false,
     }
+}
+
+/// The error of a server for a command with a wrong number of arguments.
+pub(super) fn wrong_arity(command: &[u8]) -> Reply {
+    let name = words(command).next().unwrap_or_default();
+    Command::new(Bytes::copy_from_slice(name), Vec::<Bytes>::new()).wrong_arity()
 }
 
 /// A name that Valkey accepts for a client: printable ASCII without blanks.

@@ -3,6 +3,7 @@
 mod away;
 mod moving;
 mod subscriptions;
+mod transactions;
 
 use valkey_rdma_gateway::{Gateway, Limits};
 use valkey_rdma_mock::{Mock, MockCluster};

@@ -395,6 +395,7 @@ async fn without_room_a_client_reads_the_reason_and_stays_connected() {
     for (line, answer) in [
         ("SET k v", format!("-{not_sent}")),
         ("CLIENT GETNAME", format!("-{not_sent}")),
+        ("DISCARD x", format!("-{not_sent}")),
         ("EXEC", format!("-EXECABORT Transaction discarded: {not_sent}")),
     ] {
         let reply = client.say(line).await;

@@ -33,6 +33,28 @@ async fn transactions_are_private_and_end() {
 }
 
 #[tokio::test]
+async fn a_command_that_is_refused_for_its_arguments_changes_no_state() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    for (line, expected) in [
+        ("MULTI x", "-ERR wrong number of arguments for 'multi' command"),
+        ("GET k", "(nil)"),
+        ("MULTI", "OK"),
+        ("RESET x", "-ERR wrong number of arguments for 'reset' command"),
+        ("SET k v", "QUEUED"),
+        ("DISCARD x", "-ERR wrong number of arguments for 'discard' command"),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+        ("GET k", "(nil)"),
+    ] {
+        assert_eq!(client.say(line).await, expected, "{line}");
+    }
+    let moves = gateway.info("gateway_moves_to_private").await;
+    assert_eq!(client.say("GET k").await, "(nil)");
+    assert_eq!(gateway.info("gateway_moves_to_private").await, moves, "it has gone back");
+}
+
+#[tokio::test]
 async fn hello_means_the_same_on_a_private_connection() {
     let (_server, url, _) = mock_with(Mock::new()).await;
     let gateway = gateway(&url, Share::Auto).await;

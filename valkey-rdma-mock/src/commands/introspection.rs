@@ -22,7 +22,7 @@ pub(super) fn command(_context: &mut Context<'_>, command: &Command) -> Outcome 
         ("list", []) => Ok(Reply::Array(COMMANDS.keys().map(|name| Reply::bulk(*name)).collect())),
         ("info", []) => Ok(Reply::Array(entries().map(Entry::describe).collect())),
         ("info", names) => Ok(Reply::Array(
-            names.iter().map(|name| Entry::find(name).map_or(Reply::NullArray, Entry::describe)).collect(),
+            names.iter().map(|name| Entry::find(name).map_or(Reply::Null, Entry::describe)).collect(),
         )),
         ("docs", []) => Ok(Reply::Map(COMMANDS.values().map(document).collect())),
         ("docs", names) => {

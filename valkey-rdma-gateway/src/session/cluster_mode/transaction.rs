@@ -3,19 +3,25 @@
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use valkey_rdma_client::cluster::Routing;
-use valkey_rdma_client::{AbortedTransaction, ClusterError, Command, Error, Fate, ServerError, Value, Watch};
+use valkey_rdma_client::{
+    AbortedTransaction, Client, ClusterError, Command, Error, Fate, ServerError, Value, Watch,
+};
 use valkey_rdma_resp::{Reply, words};
 
-use super::super::{Attached, Closed, Session};
-use super::Begun;
+use super::super::{Closed, Session};
+use super::{Begun, reads_replicas};
 use crate::cluster::{NO_CLUSTER, failure, is_about_nodes};
-use crate::command::class::{Class, State};
+use crate::command::class::{Class, Local, State};
 use crate::command::words::is;
+use crate::session::answers::wrong_arity;
+use crate::upstream::private::database;
 
 /// A transaction that has begun.
 #[derive(Default)]
 pub(super) struct Queued {
     commands: Vec<Command>,
+    /// Places of commands that change nothing here: EXEC answers them with OK.
+    no_ops: Vec<usize>,
     bytes: usize,
     slot: Option<u16>,
     /// A command was refused: EXEC will be too.
@@ -49,45 +55,65 @@ impl Session {
         command: &Bytes,
         begun: &mut Begun,
     ) -> Result<(), Closed> {
+        let most = self.core.limits().queued_bytes;
+        let slot_before = begun.watch.as_ref().map(|watched| watched.slot);
+        let Some(queued) = &mut begun.transaction else { return Ok(()) };
         match class {
+            Class::State(State::Exec) if words(command).nth(1).is_some() => {
+                (begun.transaction, begun.watch) = (None, None);
+                self.put(&Reply::error(EXEC_WITH_ARGUMENTS));
+                return Ok(());
+            }
             Class::State(State::Exec) => return self.exec(begun).await,
             Class::State(State::Discard) => {
                 (begun.transaction, begun.watch) = (None, None);
                 self.put(&Reply::OK);
                 return Ok(());
             }
-            Class::State(State::Multi) => {
-                self.put_refusal(&Reply::error("ERR MULTI calls can not be nested"));
+            Class::State(State::Multi | State::Watch) => {
+                queued.fail();
+                let name = if class == Class::State(State::Multi) { "multi" } else { "watch" };
+                let text = format!("ERR Command '{name}' not allowed inside a transaction");
+                self.put_refusal(&Reply::error(text));
                 return Ok(());
             }
-            Class::State(State::Watch) => {
-                self.put_refusal(&Reply::error("ERR WATCH inside MULTI is not allowed"));
+            Class::Local(Local::WrongArity) => {
+                queued.fail();
+                self.put(&wrong_arity(command));
                 return Ok(());
             }
             _ => {}
         }
-        let most = self.core.limits().queued_bytes;
-        let slot_before = begun.watch.as_ref().map(|watched| watched.slot);
-        let Some(queued) = &mut begun.transaction else { return Ok(()) };
+        let is_no_op = self.changes_nothing(class, command);
         let built = Command::from_args(words(command));
-        let is_about_cluster = words(command).next().is_some_and(|name| is(name, "CLUSTER"));
-        let slot = match (class, Routing::of(&built)) {
-            _ if is_about_cluster => Err(Reply::error(NO_CLUSTER)),
+        let name = words(command).next().unwrap_or_default();
+        let routing = match (class, Routing::of(&built)) {
+            (Class::Ordinary | Class::Script | Class::Alone, Err(ClusterError::NoRoute { .. })) => {
+                let Some(client) = self.library().await? else {
+                    queued.fail();
+                    return Ok(());
+                };
+                self.while_open(false, routing_of(&client, &built)).await?
+            }
+            (_, known) => known.map(Some).map_err(Error::from),
+        };
+        let slot = match (class, routing) {
+            _ if is_no_op => Ok(queued.slot),
+            _ if is(name, "CLUSTER") || is(name, "CLUSTERSCAN") => Err(Reply::error(NO_CLUSTER)),
             (Class::State(_) | Class::Local(_), _) => Err(refusal(command, "it is about a connection")),
-            (_, Ok(Routing::Slot(slot))) => match queued.slot.or(slot_before) {
+            (_, Ok(Some(Routing::Slot(slot)))) => match queued.slot.or(slot_before) {
                 Some(first) if first != slot => Err(cross_slot(first, slot)),
                 _ => Ok(Some(slot)),
             },
-            (_, Ok(Routing::Any)) => Ok(queued.slot),
-            (_, Ok(Routing::Several)) if words(command).next().is_some_and(|name| is(name, "PING")) => {
-                Ok(queued.slot)
-            }
-            (_, Ok(_)) => Err(refusal(command, "it concerns several nodes")),
-            (_, Err(error)) => {
-                queued.has_failed = true;
-                let reply = match error {
-                    ClusterError::NoRoute { .. } if self.is_unknown(command).await? => unknown(command),
-                    _ => self.failure_of(command, &error.into())?,
+            (_, Ok(Some(Routing::Any))) => Ok(queued.slot),
+            (_, Ok(Some(Routing::Several))) if is(name, "PING") => Ok(queued.slot),
+            (_, Ok(Some(_))) => Err(refusal(command, "it concerns several nodes")),
+            _ if is(name, "SCAN") => Err(refusal(command, "it goes through all nodes")),
+            (_, unroutable) => {
+                queued.fail();
+                let reply = match unroutable {
+                    Err(error) => self.failure_of(command, &error)?,
+                    Ok(_) => unknown(command),
                 };
                 self.put(&reply);
                 return Ok(());
@@ -101,11 +127,14 @@ impl Session {
             Ok(slot) => {
                 queued.slot = slot;
                 queued.bytes += command.len();
-                queued.commands.push(built);
+                match is_no_op {
+                    true => queued.no_ops.push(queued.commands.len() + queued.no_ops.len()),
+                    false => queued.commands.push(built),
+                }
                 self.put(&Reply::simple("QUEUED"));
             }
             Err(reply) => {
-                queued.has_failed = true;
+                queued.fail();
                 self.note_refusal(command);
                 self.put_refusal(&reply);
             }
@@ -113,14 +142,17 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a node says that it does not know a command. Nothing of it but its name is sent: it must not run outside of its transaction.
-    async fn is_unknown(&mut self, command: &[u8]) -> Result<bool, Closed> {
-        let Attached::Cluster(lane) = self.route.backend.shared(&self.identity) else { return Ok(false) };
-        let Ok(client) = self.while_open(false, lane.connected()).await? else { return Ok(false) };
-        let name = words(command).next().unwrap_or_default();
-        let question = Command::from_args([&b"COMMAND"[..], b"INFO", name]).idempotent();
-        let answer = self.while_open(false, client.command(question)).await?;
-        Ok(answer.is_ok_and(|known| known.as_slice().is_some_and(|all| all.iter().all(Value::is_nil))))
+    /// Whether a command of a transaction may be left out: the gateway has no such state, or has it already.
+    fn changes_nothing(&self, class: Class, command: &[u8]) -> bool {
+        match class {
+            // EXEC compares the watched keys before it runs a command.
+            Class::State(State::Unwatch) => true,
+            Class::State(State::Lasting) => reads_replicas(command),
+            Class::Local(Local::Select) => {
+                database(command) == Some(self.identity.database) && words(command).count() == 2
+            }
+            _ => false,
+        }
     }
 
     /// EXEC: the transaction goes to its node, and waits there until its slot has moved. If watched keys cannot be watched any more,
@@ -135,7 +167,7 @@ impl Session {
         let (mut transaction, _permit) = match watched {
             Some(Watched { watch, _permit: permit, .. }) => (watch.transaction(), Some(permit)),
             None if queued.commands.is_empty() => {
-                self.put(&Reply::Array(Vec::new()));
+                self.put(&completed(Reply::Array(Vec::new()), &queued.no_ops));
                 return Ok(());
             }
             None => match self.library().await? {
@@ -155,7 +187,7 @@ impl Session {
             }
             Err(error) => failure(&error, self.metrics()).ok_or(Closed)?,
         };
-        self.put(&reply);
+        self.put(&completed(reply, &queued.no_ops));
         Ok(())
     }
 
@@ -197,6 +229,27 @@ impl Session {
     }
 }
 
+/// The nodes that a command concerns. A node is asked about one that the library does not know, by its name alone: it must not run
+/// outside of its transaction. `None`: no node knows it either.
+async fn routing_of(client: &Client, command: &Command) -> Result<Option<Routing>, Error> {
+    match client.cluster() {
+        Some(cluster) => cluster.routing(command).await,
+        None => Ok(None),
+    }
+}
+
+/// The reply of EXEC, with those to commands that were not sent.
+fn completed(reply: Reply, no_ops: &[usize]) -> Reply {
+    match reply {
+        Reply::Array(mut replies) => {
+            // A node may have sent fewer replies than it has got commands.
+            no_ops.iter().for_each(|&place| replies.insert(place.min(replies.len()), Reply::OK));
+            Reply::Array(replies)
+        }
+        other => other,
+    }
+}
+
 fn reply_of(reply: Result<Value, ServerError>) -> Reply {
     reply.map_or_else(Reply::from, Reply::from)
 }
@@ -217,3 +270,7 @@ fn unknown(command: &[u8]) -> Reply {
     let mut words = words(command).map(Bytes::copy_from_slice);
     valkey_rdma_resp::Command::new(words.next().unwrap_or_default(), words).unknown()
 }
+
+/// As a server, which ends the transaction then.
+const EXEC_WITH_ARGUMENTS: &str =
+    "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";

@@ -46,9 +46,9 @@ fn what_follows_a_refused_multi_is_not_known() {
         let command = encode(line.split(' '));
         tracker.sent(Class::of(&command), &command);
     };
-    send(&mut tracker, "MULTI x");
     send(&mut tracker, "MULTI");
-    tracker.received(b"-ERR wrong number of arguments\r\n", true);
+    send(&mut tracker, "MULTI");
+    tracker.received(b"-NOPERM\r\n", true);
     for line in ["SELECT 5", "SUBSCRIBE zz", "EXEC"] {
         send(&mut tracker, line);
     }
@@ -108,6 +108,7 @@ fn lasting_state_ends_with_reset() {
     assert!(plain_after(&[("CLIENT TRACKING ON", OK), ("CLIENT TRACKING OFF", OK)]));
     assert!(!plain_after(&[("CLIENT TRACKING ON", OK), ("GET k", &["$-1\r\n"])]));
     assert!(plain_after(&[("MULTI", &["-NOPERM\r\n"]), ("GET k", &["$-1\r\n"])]));
+    assert!(plain_after(&[("RESET x", &["-ERR wrong number\r\n"]), ("GET k", &["$-1\r\n"])]));
 }
 
 #[test]
