@@ -60,8 +60,8 @@ use valkey_rdma_transport::sync::{Mutex, lock};
 /// connection for each slot in use, to the primary of the slot. When a connection is lost, its node leaves or takes no
 /// subscriptions now, or a slot moves, the subscriptions are restored on another. A connection opens with its first subscription, and closes with its last.
 ///
-/// In all cases [`Event::Reconnected`] reports that messages may be missing, and [`Event::Refused`] names a subscription that the server
-/// no longer allows.
+/// In all cases [`Event::Reconnected`] reports that messages may be missing, [`Event::Refused`] names a subscription that the server
+/// no longer allows, and [`Event::LoginRefused`] says that there is no next connection with this login.
 ///
 /// Over TCP it sends PING when it has heard nothing for half of the [`keepalive_timeout`](crate::Config::keepalive_timeout) or longer,
 /// and leaves a server that does not answer. The login need not allow PING: an error is an answer too.

@@ -134,6 +134,7 @@ async fn a_refused_login_fails_a_subscription_beside_those_that_are_restored() {
     let error = subscriber.subscribe(Subscription::Channel, ["b"]).await.expect_err("refused");
     assert_eq!(error.server().map(|error| &*error.code), Some("WRONGPASS"), "{error:?}");
     node.refuse_logins(false);
+    assert!(matches!(next(&mut subscriber).await, Event::LoginRefused { .. }));
     assert_eq!(next(&mut subscriber).await, Event::Reconnected);
     assert_eq!(node.orders(), ["subscribe a", "subscribe a"]);
 }
