@@ -76,7 +76,7 @@ impl Cluster {
         members
             .values()
             .filter(|member| member.key.has_default_login())
-            .for_each(|member| *lock(&member.client) = None);
+            .for_each(|member| member.forget_client());
     }
 
     /// The reply of some node to a question, on a connection of clients without a login. `None` if there is none, or no reply.
@@ -92,12 +92,16 @@ impl Cluster {
     /// The way of one local client into the cluster. It connects with the first command.
     pub(crate) fn attach(&self, key: Key, identity: &Identity) -> Lane {
         let mut members = lock(&self.members);
-        let start = || {
-            let member = Arc::new(Member::new(self, key.clone(), identity));
+        let known = members.get(&key).cloned();
+        let member = known.unwrap_or_else(|| {
+            // What follows a script goes where the script went: a scan may begin there, and go on here.
+            let sibling = members.get(&identity.key_for(!key.is_for_scripts()));
+            let scans = sibling.map(|sibling| sibling.scans.clone()).unwrap_or_default();
+            let member = Arc::new(Member::new(self, key.clone(), identity, scans));
             tokio::spawn(close_unused(Arc::downgrade(&self.members), key.clone()));
+            members.insert(key, member.clone());
             member
-        };
-        let member = members.entry(key.clone()).or_insert_with(start).clone();
+        });
         Lane::new(member, self.lanes.fetch_add(1, Ordering::Relaxed))
     }
 

@@ -38,11 +38,11 @@ pub(crate) struct Member {
     attempt: AsyncMutex<Option<(Instant, OpenError)>>,
     /// When the last local client that has left did so.
     left: Mutex<Instant>,
-    pub(super) scans: Scans,
+    pub(super) scans: Arc<Scans>,
 }
 
 impl Member {
-    pub(super) fn new(cluster: &Cluster, key: Key, identity: &Identity) -> Self {
+    pub(super) fn new(cluster: &Cluster, key: Key, identity: &Identity, scans: Arc<Scans>) -> Self {
         let with_login = |seed: &Endpoint| {
             let seed = seed.clone().with_protocol(identity.protocol);
             let Some(login) = &identity.login else { return Some(seed) };
@@ -66,7 +66,7 @@ impl Member {
             client: Mutex::default(),
             attempt: AsyncMutex::default(),
             left: Mutex::new(Instant::now()),
-            scans: Scans::default(),
+            scans,
         }
     }
 
@@ -130,7 +130,7 @@ impl Member {
         Ok(())
     }
 
-    /// Forgets the client if its password is another one. Commands that have begun to use it end there.
+    /// Forgets the client if its password is another one.
     pub(super) fn set_login(&self, login: &RouteLogin) {
         let mut seeds = lock(&self.seeds);
         let changed = seeds.as_ref().map(|seeds| {
@@ -138,8 +138,14 @@ impl Member {
         });
         if *seeds != changed {
             *seeds = changed;
-            *lock(&self.client) = None;
+            self.forget_client();
         }
+    }
+
+    /// Forgets the client, and the scans that have begun with it: the next command connects. Commands that have begun to use it end there.
+    pub(super) fn forget_client(&self) {
+        *lock(&self.client) = None;
+        self.scans.clear();
     }
 
     /// Logs that the gateway refuses a command.

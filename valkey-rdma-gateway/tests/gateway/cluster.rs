@@ -1,6 +1,7 @@
 //! One endpoint for a whole cluster: routing, state, and what local clients see.
 
 mod moving;
+mod scans;
 mod subscriptions;
 
 use valkey_rdma_gateway::{Gateway, Limits};
