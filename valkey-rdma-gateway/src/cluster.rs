@@ -84,7 +84,7 @@ impl Cluster {
         let client = {
             let members = lock(&self.members);
             let mut known = members.values().filter(|member| member.key.has_default_login());
-            known.find_map(|member| lock(&member.client).clone())
+            known.find_map(|member| member.client())
         };
         command_on(&client?, Route::Any, question).await.ok()
     }
@@ -109,8 +109,7 @@ impl Cluster {
     pub(crate) fn status(&self) -> Vec<(Key, ClusterStatus)> {
         let members: Vec<_> = lock(&self.members).values().cloned().collect();
         let known = |member: Arc<Member>| {
-            let client = lock(&member.client).clone();
-            let status = client?.cluster().map(cluster::Cluster::status)?;
+            let status = member.client()?.cluster().map(cluster::Cluster::status)?;
             Some((member.key.clone(), status))
         };
         let mut all: Vec<_> = members.into_iter().filter_map(known).collect();

@@ -33,12 +33,18 @@ pub(crate) struct Member {
     pub(super) core: Arc<Core>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) standing: Arc<Standing>,
-    pub(super) client: Mutex<Option<Client>>,
+    connected: Mutex<Option<Connected>>,
     /// One attempt to connect at a time, and how the last one failed.
     attempt: AsyncMutex<Option<(Instant, OpenError)>>,
     /// When the last local client that has left did so.
     left: Mutex<Instant>,
     pub(super) scans: Arc<Scans>,
+}
+
+/// A client of the library, and how long its commands wait for a server: it keeps the limit that it was made with.
+struct Connected {
+    client: Client,
+    offline: Duration,
 }
 
 impl Member {
@@ -63,16 +69,25 @@ impl Member {
             core: cluster.core.clone(),
             metrics: cluster.metrics.clone(),
             standing: cluster.standing.clone(),
-            client: Mutex::default(),
+            connected: Mutex::default(),
             attempt: AsyncMutex::default(),
             left: Mutex::new(Instant::now()),
             scans,
         }
     }
 
-    /// The client of the library. Connects first, and tries again for as long as commands wait for a server.
+    /// The client of the library, if it is connected.
+    pub(super) fn client(&self) -> Option<Client> {
+        lock(&self.connected).as_ref().map(|connected| connected.client.clone())
+    }
+
+    /// The client of the library. Connects first, also after a change of the limit, and tries again for as long as commands wait for a server.
     pub(crate) async fn connected(&self) -> Result<Client, OpenError> {
-        let known = || lock(&self.client).clone();
+        let known = || {
+            let offline = self.core.limits().offline();
+            lock(&self.connected).take_if(|connected| connected.offline != offline);
+            self.client()
+        };
         if let Some(client) = known() {
             return Ok(client);
         }
@@ -113,11 +128,12 @@ impl Member {
     async fn connect(&self) -> Result<(), OpenError> {
         let seeds = lock(&self.seeds).clone();
         let Some(seeds) = seeds else { return Err(OpenError::Refused(NOT_TEXT.into())) };
+        let offline = self.core.limits().offline();
         let config = Config::default()
             .name(env!("CARGO_PKG_NAME"))
             // Local clients have their own limits, and leave when they are over.
             .command_timeout(None)
-            .offline_timeout(self.core.limits().offline());
+            .offline_timeout(offline);
         let connected = Client::connect_with(&seeds, &config).await;
         let client = connected.map_err(|error| open_error(&error))?;
         info!(key = %self.key, nodes = nodes(&client).len(), "connected to a cluster");
@@ -125,7 +141,7 @@ impl Member {
         let current = lock(&self.seeds);
         // There may be another password by now, with which the client has to reconnect later.
         if current.as_ref() == Some(&seeds) {
-            *lock(&self.client) = Some(client);
+            *lock(&self.connected) = Some(Connected { client, offline });
         }
         Ok(())
     }
@@ -144,7 +160,7 @@ impl Member {
 
     /// Forgets the client, and the scans that have begun with it: the next command connects. Commands that have begun to use it end there.
     pub(super) fn forget_client(&self) {
-        *lock(&self.client) = None;
+        *lock(&self.connected) = None;
         self.scans.clear();
     }
 
