@@ -191,7 +191,12 @@ impl Session {
             }
         }
         match class {
-            Class::Local(local) => return self.answer(local, command).await,
+            Class::Local(local) => {
+                let before = self.identity.key();
+                self.answer(local, command).await?;
+                let watched = begun.watch.as_mut().filter(|_| self.identity.key() != before);
+                watched.into_iter().for_each(Watched::give_up);
+            }
             Class::Ordinary | Class::Script => return self.pass_on(class == Class::Script, command).await,
             Class::Alone => return self.run_alone(command).await,
             Class::State(state) => match state {

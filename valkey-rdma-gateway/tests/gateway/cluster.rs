@@ -1,5 +1,6 @@
 //! One endpoint for a whole cluster: routing, state, and what local clients see.
 
+mod logins;
 mod moving;
 mod scans;
 mod subscriptions;
