@@ -1,6 +1,6 @@
 //! Clients of a cluster that log in, and passwords that change.
 
-use valkey_rdma_gateway::Limits;
+use valkey_rdma_gateway::{Activation, Limits};
 use valkey_rdma_mock::MockCluster;
 
 use crate::passwords::PasswordFile;
@@ -42,4 +42,28 @@ async fn watched_keys_count_as_changed_if_their_client_changes_login_or_protocol
             assert_eq!(client.say(line).await, expected, "{change}, {line}");
         }
     }
+}
+
+/// It would stay connected, and get no message any more.
+#[tokio::test]
+async fn a_subscriber_is_closed_if_its_login_is_refused_after_a_loss() {
+    let mocks = with_password("one").await;
+    let mut config = cluster_config(mocks.urls(), Limits::default());
+    let file = PasswordFile::new("one", &mut config);
+    let mut running = start(&config).await;
+    let (mut without_login, mut with_login) = (running.client().await, running.client().await);
+    assert_eq!(with_login.say("AUTH one").await, "OK");
+    for client in [&mut without_login, &mut with_login] {
+        assert_eq!(client.say("SUBSCRIBE c").await, "[subscribe c :1]");
+    }
+    require(&running, "two").await;
+    file.write("two");
+    running.gateway.reload(&config, &Activation::default()).await.expect("valid");
+    for node in 0..3 {
+        mocks.disconnect(node).await;
+    }
+    without_login.expect_end().await;
+    with_login.expect_end().await;
+    let mut again = running.client().await;
+    assert_eq!(again.say("SUBSCRIBE c").await, "[subscribe c :1]");
 }
