@@ -119,6 +119,11 @@ impl Session {
             self.put(&Reply::error(format!("ERR wrong number of arguments for '{name}subscribe' command")));
             return Ok(());
         }
+        if names.iter().any(|name| is_notification(kind, name)) {
+            self.note_refusal(command);
+            self.put_refusal(&Reply::error(NOTIFICATIONS));
+            return Ok(());
+        }
         let Some(client) = self.library().await? else { return Ok(()) };
         if self.subscriptions.is_none() {
             let unread = Unread::new((*self.client).clone(), self.core.unread.clone());
@@ -239,6 +244,21 @@ fn slot(kind: Kind, name: &Bytes) -> Option<u16> {
     }
 }
 
+/// Whether a name is of keyspace notifications. A node publishes its own to its own clients, and a client's channels are on one node: it
+/// would get a part of them. `__key*` can only mean them too.
+fn is_notification(kind: Kind, name: &[u8]) -> bool {
+    let literal = match kind {
+        Kind::Channel => name,
+        Kind::Pattern => name.split(|byte| b"*?[\\".contains(byte)).next().unwrap_or_default(),
+        Kind::Shard => return false,
+    };
+    let goes_on = literal.len() < name.len();
+    ["__keyspace@", "__keyevent@"].map(str::as_bytes).into_iter().any(|prefix| {
+        literal.starts_with(prefix) || goes_on && literal.starts_with(b"__key") && prefix.starts_with(literal)
+    })
+}
+
+const NOTIFICATIONS: &str = "ERR the gateway of a cluster refuses subscriptions to keyspace notifications: each node sends its own, to its own clients only; subscribe at each node directly";
 /// Messages that wait for a client. One that lets more wait is closed.
 const CAPACITY: usize = 16 * 1024;
 /// How long a client waits for the end of a subscription, and at least for its begin.

@@ -98,6 +98,29 @@ async fn a_shard_channel_moves_with_its_slot() {
     assert_eq!(text(&subscriber.reply().await), "[smessage orders moved]");
 }
 
+/// The client would get those of one node only.
+#[tokio::test]
+async fn subscriptions_to_keyspace_notifications_are_refused_with_the_reason() {
+    let (_mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    for line in [
+        "SUBSCRIBE __keyspace@0__:k",
+        "SUBSCRIBE c __keyevent@0__:expired",
+        "PSUBSCRIBE __keyspace@*",
+        "PSUBSCRIBE c* __keyevent@0__:*",
+        "PSUBSCRIBE __key*__:*",
+    ] {
+        let refusal = client.say(line).await;
+        let is_clear =
+            refusal.starts_with("-ERR the gateway of a cluster refuses") && refusal.contains("each node");
+        assert!(is_clear, "{line}: {refusal}");
+    }
+    assert_eq!(client.say("GET k").await, "(nil)", "it has no subscription");
+    assert_eq!(client.say("SUBSCRIBE __keyboard").await, "[subscribe __keyboard :1]");
+    assert_eq!(client.say("PSUBSCRIBE __*").await, "[psubscribe __* :2]");
+    assert_eq!(client.say("SSUBSCRIBE __keyspace@0__:k").await, "[ssubscribe __keyspace@0__:k :1]");
+}
+
 /// As a server does, which sends both on one connection.
 #[tokio::test]
 async fn messages_that_precede_the_end_of_a_subscription_precede_its_confirmation() {
