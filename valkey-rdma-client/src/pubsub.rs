@@ -66,6 +66,12 @@ pub enum Event {
         /// Why.
         error: ServerError,
     },
+    /// The connection was lost, and the server does not accept the login for the next one, or requires one. The subscriber goes on trying,
+    /// because the login may be mended. Reported once for each loss of each connection.
+    LoginRefused {
+        /// Why.
+        error: ServerError,
+    },
 }
 
 /// A published message.

@@ -8,35 +8,28 @@ mod failure;
 mod info;
 mod joined;
 mod lane;
+mod member;
 mod scan;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
-use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use tokio::time::sleep;
+use tracing::info;
 use valkey_rdma_client::cluster::{self, ClusterStatus, NodeStatus, Route};
-use valkey_rdma_client::{
-    Client, ClusterError, Command, Config, ConnectionEvent, ConnectionEvents, Endpoint, Error, IntoEndpoint,
-    State, Transport, Value,
-};
-use valkey_rdma_resp::Protocol;
+use valkey_rdma_client::{Client, Command, Endpoint, Error, IntoEndpoint, State, Transport, Value};
 use valkey_rdma_transport::sync::lock;
 
 pub(crate) use self::answers::NO_CLUSTER;
 pub(crate) use self::failure::{failure, is_about_nodes, is_refusal, refusal};
 pub(crate) use self::lane::Lane;
-use self::scan::Scans;
+use self::member::{IDLE, Member};
 use crate::config::login::{RouteLogin, endpoints};
 use crate::core::Core;
 use crate::error::GatewayError;
 use crate::observe::metrics::Metrics;
-use crate::upstream::backoff;
 use crate::upstream::identity::{Identity, Key};
-use crate::upstream::open_error::OpenError;
 use crate::upstream::server::Server;
 use crate::upstream::standing::Standing;
 
@@ -51,26 +44,6 @@ pub(crate) struct Cluster {
 }
 
 type Members = Mutex<HashMap<Key, Arc<Member>>>;
-
-/// A client of the library, for all local clients with one login and protocol version.
-pub(crate) struct Member {
-    key: Key,
-    protocol: Protocol,
-    database: u32,
-    /// The seeds with the login; `None` if the library cannot send this login.
-    seeds: Mutex<Option<Vec<Endpoint>>>,
-    /// The user that its clients have.
-    user: String,
-    core: Arc<Core>,
-    metrics: Arc<Metrics>,
-    standing: Arc<Standing>,
-    client: Mutex<Option<Client>>,
-    /// One attempt to connect at a time, and how the last one failed.
-    attempt: AsyncMutex<Option<(Instant, OpenError)>>,
-    /// When the last local client that has left did so.
-    left: Mutex<Instant>,
-    scans: Scans,
-}
 
 impl Cluster {
     pub(crate) fn new(
@@ -103,7 +76,7 @@ impl Cluster {
         members
             .values()
             .filter(|member| member.key.has_default_login())
-            .for_each(|member| *lock(&member.client) = None);
+            .for_each(|member| member.forget_client());
     }
 
     /// The reply of some node to a question, on a connection of clients without a login. `None` if there is none, or no reply.
@@ -111,7 +84,7 @@ impl Cluster {
         let client = {
             let members = lock(&self.members);
             let mut known = members.values().filter(|member| member.key.has_default_login());
-            known.find_map(|member| lock(&member.client).clone())
+            known.find_map(|member| member.client())
         };
         command_on(&client?, Route::Any, question).await.ok()
     }
@@ -119,12 +92,16 @@ impl Cluster {
     /// The way of one local client into the cluster. It connects with the first command.
     pub(crate) fn attach(&self, key: Key, identity: &Identity) -> Lane {
         let mut members = lock(&self.members);
-        let start = || {
-            let member = Arc::new(self.member(key.clone(), identity));
+        let known = members.get(&key).cloned();
+        let member = known.unwrap_or_else(|| {
+            // What follows a script goes where the script went: a scan may begin there, and go on here.
+            let sibling = members.get(&identity.key_for(!key.is_for_scripts()));
+            let scans = sibling.map(|sibling| sibling.scans.clone()).unwrap_or_default();
+            let member = Arc::new(Member::new(self, key.clone(), identity, scans));
             tokio::spawn(close_unused(Arc::downgrade(&self.members), key.clone()));
+            members.insert(key, member.clone());
             member
-        };
-        let member = members.entry(key.clone()).or_insert_with(start).clone();
+        });
         Lane::new(member, self.lanes.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -132,130 +109,12 @@ impl Cluster {
     pub(crate) fn status(&self) -> Vec<(Key, ClusterStatus)> {
         let members: Vec<_> = lock(&self.members).values().cloned().collect();
         let known = |member: Arc<Member>| {
-            let client = lock(&member.client).clone();
-            let status = client?.cluster().map(cluster::Cluster::status)?;
+            let status = member.client()?.cluster().map(cluster::Cluster::status)?;
             Some((member.key.clone(), status))
         };
         let mut all: Vec<_> = members.into_iter().filter_map(known).collect();
         all.sort_by(|(one, _), (other, _)| one.cmp(other));
         all
-    }
-
-    fn member(&self, key: Key, identity: &Identity) -> Member {
-        let with_login = |seed: &Endpoint| {
-            let seed = seed.clone().with_protocol(identity.protocol);
-            let Some(login) = &identity.login else { return Some(seed) };
-            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
-            Some(seed.with_login(text(&login.user)?, text(&login.password)?))
-        };
-        let seeds = lock(&self.seeds);
-        let user = match &identity.login {
-            Some(login) => String::from_utf8_lossy(&login.user).into_owned(),
-            None => seeds.first().and_then(Endpoint::user).unwrap_or("default").to_owned(),
-        };
-        Member {
-            key,
-            user,
-            protocol: identity.protocol,
-            database: seeds.first().map_or(0, Endpoint::database),
-            seeds: Mutex::new(seeds.iter().map(with_login).collect()),
-            core: self.core.clone(),
-            metrics: self.metrics.clone(),
-            standing: self.standing.clone(),
-            client: Mutex::default(),
-            attempt: AsyncMutex::default(),
-            left: Mutex::new(Instant::now()),
-            scans: Scans::default(),
-        }
-    }
-}
-
-impl Member {
-    /// The client of the library. Connects first, and tries again for as long as commands wait for a server.
-    pub(crate) async fn connected(&self) -> Result<Client, OpenError> {
-        let known = || lock(&self.client).clone();
-        if let Some(client) = known() {
-            return Ok(client);
-        }
-        let (asked, limits) = (Instant::now(), self.core.limits());
-        let mut last = self.attempt.lock().await;
-        let mut attempt = 0_u32;
-        loop {
-            if let Some(client) = known() {
-                return Ok(client);
-            }
-            match &*last {
-                // Another caller has tried meanwhile.
-                Some((at, error))
-                    if *at > asked && (error.is_refusal() || asked.elapsed() >= limits.offline()) =>
-                {
-                    return Err(error.clone());
-                }
-                _ => {}
-            }
-            match self.connect().await {
-                Ok(()) => {
-                    *last = None;
-                    continue;
-                }
-                Err(error) => {
-                    error.count(&self.metrics);
-                    if !last.as_ref().is_some_and(|(_, last)| last.is_same(&error)) {
-                        warn!(key = %self.key, %error, "cannot connect to a cluster");
-                    }
-                    *last = Some((Instant::now(), error));
-                }
-            }
-            sleep(backoff::wait(attempt)).await;
-            attempt = attempt.saturating_add(1);
-        }
-    }
-
-    async fn connect(&self) -> Result<(), OpenError> {
-        let seeds = lock(&self.seeds).clone();
-        let Some(seeds) = seeds else { return Err(OpenError::Refused(NOT_TEXT.into())) };
-        let config = Config::default()
-            .name(env!("CARGO_PKG_NAME"))
-            // Local clients have their own limits, and leave when they are over.
-            .command_timeout(None)
-            .offline_timeout(self.core.limits().offline());
-        let connected = Client::connect_with(&seeds, &config).await;
-        let client = connected.map_err(|error| open_error(&error))?;
-        info!(key = %self.key, nodes = nodes(&client).len(), "connected to a cluster");
-        tokio::spawn(count(client.events(), self.metrics.clone()));
-        let current = lock(&self.seeds);
-        // There may be another password by now, with which the client has to reconnect later.
-        if current.as_ref() == Some(&seeds) {
-            *lock(&self.client) = Some(client);
-        }
-        Ok(())
-    }
-
-    /// Forgets the client if its password is another one. Commands that have begun to use it end there.
-    fn set_login(&self, login: &RouteLogin) {
-        let mut seeds = lock(&self.seeds);
-        let changed = seeds.as_ref().map(|seeds| {
-            seeds.iter().cloned().map(|seed| seed.with_login(&login.user, &login.password)).collect()
-        });
-        if *seeds != changed {
-            *seeds = changed;
-            *lock(&self.client) = None;
-        }
-    }
-
-    /// Logs that the gateway refuses a command.
-    fn note_refusal(&self, command: &[u8]) {
-        self.core.refusals.note(command, &self.user);
-    }
-
-    /// A local client leaves.
-    fn note_leaving(&self) {
-        *lock(&self.left) = Instant::now();
-    }
-
-    /// For how long it has to be kept, if no local client comes.
-    fn is_kept_for(self: &Arc<Self>) -> Duration {
-        if Arc::strong_count(self) > 1 { IDLE } else { IDLE.saturating_sub(lock(&self.left).elapsed()) }
     }
 }
 
@@ -272,18 +131,6 @@ async fn close_unused(members: Weak<Members>, key: Key) {
             info!(%key, "no client uses the cluster with this login any more");
             members.remove(&key);
             return;
-        }
-    }
-}
-
-/// Counts what happens to connections to nodes, until the client of the library has gone.
-async fn count(mut events: ConnectionEvents, metrics: Arc<Metrics>) {
-    while let Some(event) = events.next().await {
-        match event {
-            ConnectionEvent::Connected { .. } => metrics.connects.add(1),
-            ConnectionEvent::Lost { .. } => metrics.lost.add(1),
-            ConnectionEvent::ConnectFailed { error, .. } => open_error(&error).count(&metrics),
-            _ => {}
         }
     }
 }
@@ -315,31 +162,10 @@ fn nodes(client: &Client) -> Vec<NodeStatus> {
     client.cluster().map(|cluster| cluster.status().nodes).unwrap_or_default()
 }
 
-/// The refusal of a server, which another attempt would meet too, or why there is no connection.
-fn open_error(error: &Error) -> OpenError {
-    let cause = match error {
-        Error::Cluster(ClusterError::Unreachable { last, .. }) => last,
-        other => other,
-    };
-    if let Error::Cluster(ClusterError::NotACluster { peer, error }) = cause {
-        let text = format!(
-            "{peer} is not part of a cluster ({error}): leave out --cluster, or cluster = true of the file"
-        );
-        return OpenError::Settings(text);
-    }
-    match cause.server().filter(|_| !failure::passes(cause)) {
-        Some(refusal) => OpenError::Refused(format!("-{refusal}\r\n").into()),
-        None => OpenError::Unreachable(format!("{error:#}")),
-    }
-}
-
-const NOT_TEXT: &str =
-    "-WRONGPASS the gateway can only pass on users and passwords that are UTF-8 to a cluster\r\n";
-/// How long connections are kept without a local client.
-const IDLE: Duration = Duration::from_secs(60);
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::time::advance;
 
     use super::*;

@@ -59,6 +59,7 @@ use tracing::{debug, warn};
 use valkey_rdma_resp::{CommandError, Output, Reply, encode};
 use valkey_rdma_transport::AnyStream;
 
+use self::cluster_mode::Subscriptions;
 use self::direct::staging::Staging;
 use self::input::Parsed;
 use self::route::Way;
@@ -98,6 +99,8 @@ pub(crate) struct Session {
     shared: Attached,
     in_flight: InFlight,
     slow_reader: SlowReader,
+    /// What the client of a cluster has subscribed to.
+    subscriptions: Option<Box<Subscriptions>>,
     /// The reason why the transaction that the client has begun fails.
     failed_multi: Option<FailedMulti>,
     /// The attempt to end what the client blocks on.
@@ -161,6 +164,7 @@ impl Session {
             shared,
             in_flight,
             slow_reader: SlowReader::default(),
+            subscriptions: None,
             failed_multi: None,
             unblock: None,
             in_vain: 0,
@@ -325,9 +329,14 @@ impl Session {
         let inbox = self.client.inbox.clone();
         shared.submit(&inbox, command, 1, Instant::now());
         let mut reply = pin!(inbox.whole_reply());
-        poll_fn(|cx| match reply.as_mut().poll(cx) {
-            Poll::Ready(reply) => Poll::Ready(reply.ok_or(Closed)),
-            Poll::Pending => self.poll_read_ahead(cx, &limits).map(Err),
+        poll_fn(|cx| {
+            if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
+                return Poll::Ready(reply.ok_or(Closed));
+            }
+            if self.pass_messages(cx).is_err() {
+                return Poll::Ready(Err(Closed));
+            }
+            self.poll_read_ahead(cx, &limits).map(Err)
         })
         .await
     }

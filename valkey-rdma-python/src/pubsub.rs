@@ -151,6 +151,10 @@ pub(crate) fn event_to_python(py: Python<'_>, event: Event) -> PyResult<Py<PyAny
             dict.set_item("name", PyBytes::new(py, &name))?;
             dict.set_item("error", Failure::from(error).exception(py)?)?;
         }
+        Event::LoginRefused { error } => {
+            dict.set_item("type", "login_refused")?;
+            dict.set_item("error", Failure::from(error).exception(py)?)?;
+        }
         other => dict.set_item("type", format!("{other:?}"))?,
     }
     dict.into_py_any(py)

@@ -63,8 +63,8 @@ use valkey_rdma_transport::sync::{Mutex, lock};
 /// **Keyspace notifications** (`__keyspace@0__:*`, `__keyevent@0__:*`) stay on the node where they arise, and the cluster does not bring them. For these,
 /// open a subscriber of each primary: [`Client::connect`](crate::Client::connect) with the URL of that node alone, without `+cluster`.
 ///
-/// In all cases [`Event::Reconnected`] reports that messages may be missing, and [`Event::Refused`] names a subscription that the server
-/// no longer allows.
+/// In all cases [`Event::Reconnected`] reports that messages may be missing, [`Event::Refused`] names a subscription that the server
+/// no longer allows, and [`Event::LoginRefused`] says that there is no next connection with this login.
 ///
 /// Over TCP it sends PING when it has heard nothing for half of the [`keepalive_timeout`](crate::Config::keepalive_timeout) or longer,
 /// and leaves a server that does not answer. The login need not allow PING: an error is an answer too.
@@ -185,7 +185,8 @@ impl Subscriber {
         Self { shared, events, tasks, slots, limit, ended: false }
     }
 
-    /// Subscribes, and returns when the servers have confirmed.
+    /// Subscribes, and returns when the servers have confirmed. The future does not borrow the subscriber: messages of other subscriptions can
+    /// be taken while it waits.
     ///
     /// # Errors
     /// [`Error::Server`] if a server refuses. [`Error::Lost`] if the subscriber has ended. [`Error::TimedOut`] after the client's command
@@ -197,20 +198,28 @@ impl Subscriber {
     ///
     /// # Cancel safety
     /// Dropping the future does not undo the subscription, once it is sent.
-    pub async fn subscribe(&self, to: Subscription, names: impl Names) -> Result<(), Error> {
-        self.order(to, true, names.into_names()).await
+    pub fn subscribe<N: Names>(
+        &self,
+        to: Subscription,
+        names: N,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<N> {
+        self.order(to, true, names.into_names())
     }
 
     /// Ends subscriptions, and returns when the servers have confirmed. Messages that arrived before are still
-    /// delivered.
+    /// delivered: [`next`](Self::next) has them at once. The future does not borrow the subscriber.
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
     ///
     /// # Cancel safety
     /// As [`subscribe`](Self::subscribe).
-    pub async fn unsubscribe(&self, from: Subscription, names: impl Names) -> Result<(), Error> {
-        self.order(from, false, names.into_names()).await
+    pub fn unsubscribe<N: Names>(
+        &self,
+        from: Subscription,
+        names: N,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<N> {
+        self.order(from, false, names.into_names())
     }
 
     /// The next event.
@@ -246,30 +255,38 @@ impl Subscriber {
         self.shared.missed()
     }
 
-    async fn order(&self, kind: Subscription, subscribe: bool, names: Vec<Bytes>) -> Result<(), Error> {
-        let by_task = self.by_task(kind, names)?;
-        let deadline = self.limit.and_then(Deadline::after);
-        let exchange = async {
-            let mut confirmations = Vec::with_capacity(by_task.len());
-            for (task, names) in &by_task {
-                let (done, confirmed) = oneshot::channel();
-                let names = names.clone();
-                let request = SubscriptionRequest { kind, subscribe, names, deadline, done };
-                task.orders.send(request).await.map_err(|_| self.shared.lost_error())?;
-                confirmations.push(confirmed);
-            }
-            for confirmed in confirmations {
-                confirmed.await.unwrap_or_else(|_| Err(self.shared.lost_error()))?;
-            }
-            Ok(())
-        };
-        let Some(deadline) = deadline else { return exchange.await };
-        timeout_at(deadline.at, exchange).await.unwrap_or_else(|_| {
-            Err(match by_task.iter().find(|(task, _)| !task.status.is_online()) {
-                Some((task, _)) => task.status.not_connected(deadline.limit),
-                None => self.shared.unconfirmed(deadline),
+    fn order(
+        &self,
+        kind: Subscription,
+        subscribe: bool,
+        names: Vec<Bytes>,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let (by_task, shared, limit) = (self.by_task(kind, names), self.shared.clone(), self.limit);
+        async move {
+            let by_task = by_task?;
+            let deadline = limit.and_then(Deadline::after);
+            let exchange = async {
+                let mut confirmations = Vec::with_capacity(by_task.len());
+                for (task, names) in &by_task {
+                    let (done, confirmed) = oneshot::channel();
+                    let names = names.clone();
+                    let request = SubscriptionRequest { kind, subscribe, names, deadline, done };
+                    task.orders.send(request).await.map_err(|_| shared.lost_error())?;
+                    confirmations.push(confirmed);
+                }
+                for confirmed in confirmations {
+                    confirmed.await.unwrap_or_else(|_| Err(shared.lost_error()))?;
+                }
+                Ok(())
+            };
+            let Some(deadline) = deadline else { return exchange.await };
+            timeout_at(deadline.at, exchange).await.unwrap_or_else(|_| {
+                Err(match by_task.iter().find(|(task, _)| !task.status.is_online()) {
+                    Some((task, _)) => task.status.not_connected(deadline.limit),
+                    None => shared.unconfirmed(deadline),
+                })
             })
-        })
+        }
     }
 
     /// The task for each name. Starts those that are needed for the first time.

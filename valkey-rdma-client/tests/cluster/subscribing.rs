@@ -1,5 +1,6 @@
 //! A cluster subscriber while it subscribes: messages of other subscriptions go on, and failures say why.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -72,6 +73,24 @@ async fn messages_arrive_while_a_change_waits_for_the_server() {
     }
 }
 
+/// Its caller takes them: the call does not borrow the subscriber.
+#[tokio::test]
+async fn messages_are_taken_while_a_call_waits_for_the_server() {
+    let node = Node::start().await;
+    let client = client(&node, &unhurried()).await;
+    let mut subscriber = client.subscriber_with(CAPACITY, SlowConsumer::Drop).await.expect("open");
+    subscriber.subscribe(Subscription::Channel, ["busy"]).await.expect("subscribed");
+    node.hold("psubscribe");
+    let mut change = pin!(subscriber.subscribe(Subscription::Pattern, ["p*"]));
+    tokio::select! {
+        outcome = &mut change => panic!("the server has not confirmed: {outcome:?}"),
+        () = node.ordered("psubscribe p*", 1) => {}
+    }
+    keep_up(&node, &mut subscriber).await;
+    node.release("psubscribe");
+    change.await.expect("subscribed");
+}
+
 /// As a `Subscriber` does.
 #[tokio::test]
 async fn a_program_that_is_too_slow_ends_the_subscriber_if_it_wants_that() {
@@ -134,6 +153,7 @@ async fn a_refused_login_fails_a_subscription_beside_those_that_are_restored() {
     let error = subscriber.subscribe(Subscription::Channel, ["b"]).await.expect_err("refused");
     assert_eq!(error.server().map(|error| &*error.code), Some("WRONGPASS"), "{error:?}");
     node.refuse_logins(false);
+    assert!(matches!(next(&mut subscriber).await, Event::LoginRefused { .. }));
     assert_eq!(next(&mut subscriber).await, Event::Reconnected);
     assert_eq!(node.orders(), ["subscribe a", "subscribe a"]);
 }

@@ -272,10 +272,43 @@ fn fit(command: &[u8], reply: Reply, protocol: Protocol) -> Reply {
     let name = words.next().unwrap_or_default().to_ascii_uppercase();
     match &name[..] {
         b"LMPOP" | b"ZMPOP" | b"XREAD" | b"XREADGROUP" => Reply::NullArray,
+        // Of COUNT 0.
+        b"XRANGE" | b"XREVRANGE" => Reply::NullArray,
         b"LPOP" | b"RPOP" if words.nth(1).is_some() => Reply::NullArray,
+        // WITHSCORE.
+        b"ZRANK" | b"ZREVRANK" if words.nth(2).is_some() => Reply::NullArray,
         _ => Reply::Null,
     }
 }
 
 /// The replies of this many commands are kept until the last of them has come.
 const MOST_TOGETHER: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::words::encode;
+
+    /// As Valkey answers.
+    #[test]
+    fn nulls_are_those_of_one_server() {
+        for (line, is_array) in [
+            ("GET none", false),
+            ("LPOP none", false),
+            ("LPOP none 2", true),
+            ("RPOP none 2", true),
+            ("ZRANK none m", false),
+            ("ZRANK none m WITHSCORE", true),
+            ("zrevrank none m withscore", true),
+            ("XRANGE s - + COUNT 0", true),
+            ("XREVRANGE s + - COUNT 0", true),
+            ("XREAD STREAMS none 0", true),
+        ] {
+            let command = encode(line.split(' '));
+            let resp2 = if is_array { Reply::NullArray } else { Reply::Null };
+            assert_eq!(fit(&command, Reply::Null, Protocol::Resp2), resp2, "{line}");
+            assert_eq!(fit(&command, Reply::Null, Protocol::Resp3), Reply::Null, "{line}");
+            assert_eq!(fit(&command, Reply::OK, Protocol::Resp2), Reply::OK, "{line}");
+        }
+    }
+}

@@ -17,7 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use valkey_rdma_client::{Client, Command, Error};
 use valkey_rdma_resp::{CommandError, Protocol, Reply, words};
 
-use self::subscriptions::Subscriptions;
+pub(super) use self::subscriptions::Subscriptions;
 use self::transaction::{Queued, Watched};
 use super::{Closed, Session};
 use crate::cluster::{failure, is_refusal};
@@ -26,18 +26,16 @@ use crate::command::words::is;
 use crate::session::inbox::End;
 use crate::upstream::open_error::OpenError;
 
-/// What a client has begun.
+/// What a client has begun, beside subscriptions.
 #[derive(Default)]
 struct Begun {
     transaction: Option<Queued>,
     watch: Option<Watched>,
-    subscriptions: Option<Subscriptions>,
 }
 
 /// What the session does next.
 enum ClusterStep {
     Command(Class),
-    Message(Reply),
     Broken(CommandError),
     End(End),
 }
@@ -47,15 +45,11 @@ impl Session {
     pub(super) async fn cluster_mode(&mut self) -> Result<(), Closed> {
         let mut begun = Begun::default();
         let ended = loop {
-            let done = match poll_fn(|cx| self.poll_stateful(cx, &mut begun)).await {
+            let done = match poll_fn(|cx| self.poll_stateful(cx)).await {
                 ClusterStep::Command(class) => match self.whole_command(class) {
                     Some(command) => self.run_stateful(class, &command, &mut begun).await,
                     None => self.refuse_too_long(&mut begun).await,
                 },
-                ClusterStep::Message(message) => {
-                    self.put(&message);
-                    Ok(())
-                }
                 ClusterStep::Broken(error) => Err(self.broken(&error)),
                 ClusterStep::End(why) => {
                     self.report_end(why);
@@ -64,40 +58,30 @@ impl Session {
             };
             let queued = begun.transaction.as_ref().map_or(0, Queued::bytes);
             self.in_flight.hold(self.reader.len() + queued);
-            begun.subscriptions.take_if(|subscriptions| subscriptions.is_empty());
+            self.subscriptions.take_if(|subscriptions| subscriptions.is_empty());
             let is_plain =
-                begun.transaction.is_none() && begun.watch.is_none() && begun.subscriptions.is_none();
+                begun.transaction.is_none() && begun.watch.is_none() && self.subscriptions.is_none();
             if done.is_err() || is_plain {
                 break done;
             }
         };
+        self.subscriptions = None;
         self.client.set_subscribed(false);
         ended
     }
 
-    /// The next command or message.
-    fn poll_stateful(&mut self, cx: &mut Context<'_>, begun: &mut Begun) -> Poll<ClusterStep> {
+    /// The next command. Passes messages on.
+    fn poll_stateful(&mut self, cx: &mut Context<'_>) -> Poll<ClusterStep> {
         loop {
             if let Some(why) = self.poll_end(cx) {
                 return Poll::Ready(ClusterStep::End(why));
             }
-            let limits = self.core.limits();
-            // Messages are taken whether the client reads them or not: the library would keep them, and limit only their number.
-            if let Some(subscriptions) = &mut begun.subscriptions {
-                let unread = self.out.remaining();
-                let too_slow = subscriptions.unread.poll_too_slow(cx, unread, &limits);
-                let next = match too_slow {
-                    Poll::Ready(()) => Poll::Ready(Err(End::TooSlow)),
-                    Poll::Pending => subscriptions.poll_message(cx),
-                };
-                match next {
-                    Poll::Ready(Ok(message)) => return Poll::Ready(ClusterStep::Message(message)),
-                    Poll::Ready(Err(why)) => return Poll::Ready(ClusterStep::End(why)),
-                    Poll::Pending => {}
-                }
+            if let Err(why) = self.put_messages(cx) {
+                return Poll::Ready(ClusterStep::End(why));
             }
+            let limits = self.core.limits();
             let unread = self.out.remaining();
-            if begun.subscriptions.is_none() && self.slow_reader.poll_too_slow(cx, unread, &limits).is_ready()
+            if self.subscriptions.is_none() && self.slow_reader.poll_too_slow(cx, unread, &limits).is_ready()
             {
                 return Poll::Ready(ClusterStep::End(End::TooSlow));
             }
@@ -154,7 +138,7 @@ impl Session {
         );
         self.note_refusal(self.reader.current());
         // Their messages would wait until the rest is read.
-        if begun.subscriptions.is_some() {
+        if self.subscriptions.is_some() {
             self.put_refusal(&Reply::error(text));
             return Err(Closed);
         }
@@ -168,12 +152,13 @@ impl Session {
     async fn run_stateful(&mut self, class: Class, command: &Bytes, begun: &mut Begun) -> Result<(), Closed> {
         if let Class::Local(local @ (Local::Reset | Local::Quit | Local::Http)) = class {
             *begun = Begun::default();
+            self.subscriptions = None;
             return self.answer(local, command).await;
         }
         if begun.transaction.is_some() {
             return self.queue(class, command, begun).await;
         }
-        if begun.subscriptions.is_some() && self.identity.protocol == Protocol::Resp2 {
+        if self.subscriptions.is_some() && self.identity.protocol == Protocol::Resp2 {
             let name = words(command).next().unwrap_or_default();
             match class {
                 Class::State(State::Subscribe(_) | State::Unsubscribe(_)) => {}
@@ -191,7 +176,12 @@ impl Session {
             }
         }
         match class {
-            Class::Local(local) => return self.answer(local, command).await,
+            Class::Local(local) => {
+                let before = self.identity.key();
+                self.answer(local, command).await?;
+                let watched = begun.watch.as_mut().filter(|_| self.identity.key() != before);
+                watched.into_iter().for_each(Watched::give_up);
+            }
             Class::Ordinary | Class::Script => return self.pass_on(class == Class::Script, command).await,
             Class::Alone => return self.run_alone(command).await,
             Class::State(state) => match state {
@@ -206,8 +196,8 @@ impl Session {
                     begun.watch = None;
                     self.put(&Reply::OK);
                 }
-                State::Subscribe(kind) => return self.subscribe(kind, command, begun).await,
-                State::Unsubscribe(kind) => return self.unsubscribe(kind, command, begun).await,
+                State::Subscribe(kind) => return self.subscribe(kind, command).await,
+                State::Unsubscribe(kind) => return self.unsubscribe(kind, command).await,
                 State::ReplyOn | State::NoEvict(false) | State::NoTouch(false) | State::Tracking(false) => {
                     self.put(&Reply::OK);
                 }
@@ -287,7 +277,8 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for `work` while the client is there. `is_endless`: the client may close its side, or the gateway stop, before it is done.
+    /// Waits for `work` while the client is there, and passes messages on. `is_endless`: the client may close its side, or the gateway stop,
+    /// before it is done.
     pub(super) async fn while_open<T>(
         &mut self,
         is_endless: bool,
@@ -297,6 +288,9 @@ impl Session {
         poll_fn(|cx| {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
                 return Poll::Ready(Ok(done));
+            }
+            if self.pass_messages(cx).is_err() {
+                return Poll::Ready(Err(Closed));
             }
             match self.poll_end(cx) {
                 // A stop waits for the work, until its time is over.

@@ -1,7 +1,9 @@
 //! One endpoint for a whole cluster: routing, state, and what local clients see.
 
 mod away;
+mod logins;
 mod moving;
+mod scans;
 mod subscriptions;
 mod transactions;
 

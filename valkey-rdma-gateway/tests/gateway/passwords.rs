@@ -19,17 +19,17 @@ use crate::support::{
 const NAME: &str = "valkey-rdma-gateway";
 
 /// A file with a password, and a configuration that names it. The file goes with the test.
-struct PasswordFile(PathBuf);
+pub(crate) struct PasswordFile(PathBuf);
 
 impl PasswordFile {
-    fn new(password: &str, config: &mut Config) -> Self {
+    pub(crate) fn new(password: &str, config: &mut Config) -> Self {
         let file = Self(socket_path().with_extension("password"));
         file.write(password);
         config.routes[0].password_file = Some(file.0.clone());
         file
     }
 
-    fn write(&self, password: &str) {
+    pub(crate) fn write(&self, password: &str) {
         std::fs::write(&self.0, format!("{password}\n")).unwrap();
     }
 }

@@ -333,8 +333,9 @@ class Subscriber:
     """Subscriptions on a connection of their own. Iterate over it, or call ``next``.
 
     Events are dictionaries. ``{"type": "message", "channel": b"...", "pattern": None, "payload": b"..."}`` is a message. The types
-    ``"missed"`` (with ``count``: messages dropped because this program was too slow), ``"reconnected"`` (messages in between are lost)
-    and ``"refused"`` (with ``name`` and ``error``) report what a program that must not miss anything needs to know."""
+    ``"missed"`` (with ``count``: messages dropped because this program was too slow), ``"reconnected"`` (messages in between are lost),
+    ``"refused"`` (with ``name`` and ``error``) and ``"login_refused"`` (with ``error``: the lost connection is not made again with this
+    login) report what a program that must not miss anything needs to know."""
 
     def __enter__(self) -> Self: ...
 

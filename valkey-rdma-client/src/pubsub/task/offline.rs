@@ -1,14 +1,17 @@
 //! A task without a connection: it makes the next one, and changes of subscriptions wait for it with a time limit.
 
+use std::mem;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 use tracing::{debug, warn};
+use valkey_rdma_resp::ServerError;
 
 use super::{Left, Source, Stop, Task};
 use crate::error::{ClusterError, Error, LostConnection};
 use crate::link::{Deadline, RawConnection, Redialer, Registration};
+use crate::pubsub::Event;
 use crate::pubsub::changes::Pending;
 use crate::pubsub::shared::SubscriptionRequest;
 use crate::runtime::until;
@@ -88,8 +91,19 @@ impl Task {
                         let waits = |pending: &Pending| pending.is_awaited() || pending.due().is_some();
                         self.changes.fail(waits, |_| error.clone());
                     }
+                    if let Some(refusal) = refused_user(&error) {
+                        self.report_refused_login(refusal);
+                    }
                 }
             }
+        }
+    }
+
+    /// Reports once in each outage that the login is refused: the program would wait for messages without a sign.
+    fn report_refused_login(&mut self, refusal: &ServerError) {
+        let Some(outage) = self.outage.as_mut().filter(|_| !self.changes.wants_nothing()) else { return };
+        if !mem::replace(&mut outage.has_reported_login, true) {
+            self.outbox.report(Event::LoginRefused { error: refusal.clone() });
         }
     }
 
@@ -145,10 +159,14 @@ impl Task {
 
 /// True if waiting does not change what keeps subscriptions from being made.
 fn is_final(error: &Error) -> bool {
+    matches!(error, Error::Cluster(ClusterError::Redirected { .. })) || refused_user(error).is_some()
+}
+
+/// What the server says, if it does not accept the user.
+fn refused_user(error: &Error) -> Option<&ServerError> {
     match error {
-        Error::Cluster(ClusterError::Redirected { .. }) => true,
-        Error::Connect(refused) => refused.cause().refuses_user(),
-        _ => false,
+        Error::Connect(refused) if refused.cause().refuses_user() => error.server(),
+        _ => None,
     }
 }
 
@@ -162,11 +180,13 @@ pub(super) struct Outage {
     end: Option<(Instant, Error)>,
     /// The reasons that are logged.
     warned: Vec<String>,
+    /// True once the program knows that the login is refused.
+    has_reported_login: bool,
 }
 
 impl Outage {
     fn new() -> Self {
-        Self { begin: Instant::now(), end: None, warned: Vec::new() }
+        Self { begin: Instant::now(), end: None, warned: Vec::new(), has_reported_login: false }
     }
 
     /// Notes that there is a connection again.

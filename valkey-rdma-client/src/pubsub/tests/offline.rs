@@ -126,6 +126,29 @@ async fn a_refused_login_fails_changes_at_once() {
     assert!(begin.elapsed() < Duration::from_secs(1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_refused_login_is_reported_once_for_each_loss() {
+    let (_client, mut subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    hold(&subscriber, &mut events, &["a"]).await;
+    for _ in 0..2 {
+        drop(events);
+        let mut refused = Vec::new();
+        for _ in 0..2 {
+            let mut events = door.admit();
+            events.expect(HELLO).await;
+            events.say(b"-WRONGPASS no\r\n-NOAUTH no\r\n-NOAUTH no\r\n-NOAUTH no\r\n").await;
+            refused.push(events);
+        }
+        let event = next(&mut subscriber).await;
+        assert!(matches!(&event, Event::LoginRefused { error } if error.code == "WRONGPASS"), "{event:?}");
+        events = door.admit();
+        events.greet().await;
+        events.expect(&subscribe(&["a"])).await;
+        events.say(&confirmed("a")).await;
+        assert_eq!(next(&mut subscriber).await, Event::Reconnected, "and nothing else");
+    }
+}
+
 /// It has no caller that could repeat it, so its wait has no end.
 #[tokio::test(start_paused = true)]
 async fn a_change_whose_caller_has_gone_away_is_kept() {

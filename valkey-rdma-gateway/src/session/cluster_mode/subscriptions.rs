@@ -1,30 +1,32 @@
 //! Subscriptions of a client of a cluster: the library keeps them on the right nodes.
 
+mod messages;
+
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
-use std::pin::pin;
-use std::task::{Context, Poll};
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
-use tracing::{debug, info};
 use valkey_rdma_client::cluster::Routing;
-use valkey_rdma_client::pubsub::{Event, SlowConsumer, Subscription};
+use valkey_rdma_client::pubsub::{SlowConsumer, Subscription};
 use valkey_rdma_client::{Client, Command, Error, Subscriber};
 use valkey_rdma_resp::{Reply, words};
 
+use self::messages::Arrived;
 use super::super::{Closed, Session};
+use super::prefix;
 use super::unread::Unread;
-use super::{Begun, prefix};
 use crate::cluster::failure;
 use crate::command::class::Kind;
-use crate::session::inbox::End;
 use crate::upstream::open_error::OpenError;
 
 /// What a client has subscribed to.
-pub(super) struct Subscriptions {
+pub(in crate::session) struct Subscriptions {
     /// Channels and patterns.
     classic: Subscriber,
     shard: Subscriber,
@@ -33,7 +35,9 @@ pub(super) struct Subscriptions {
     shards: BTreeSet<Bytes>,
     /// By the slot of its shard channels; `None` for the one of channels and patterns.
     connections: BTreeMap<Option<u16>, Connection>,
-    pub(super) unread: Unread,
+    /// While a subscription is awaited: messages of what the client does not know to be subscribed to.
+    early: Option<Vec<Arrived>>,
+    unread: Unread,
 }
 
 /// A connection of the library that carries subscriptions.
@@ -51,6 +55,7 @@ impl Subscriptions {
             patterns: BTreeSet::new(),
             shards: BTreeSet::new(),
             connections: BTreeMap::new(),
+            early: None,
             unread,
         })
     }
@@ -104,79 +109,53 @@ impl Subscriptions {
         };
         Reply::from(count)
     }
-
-    /// The next message, as the client gets it. An error ends the client.
-    pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Reply, End>> {
-        for (subscriber, is_shard) in [(&mut self.classic, false), (&mut self.shard, true)] {
-            while let Poll::Ready(event) = pin!(subscriber.next()).poll(cx) {
-                match event {
-                    Ok(Event::Message(message)) => {
-                        let mut words = match (&message.pattern, is_shard) {
-                            (Some(pattern), _) => vec![Bytes::from_static(b"pmessage"), pattern.clone()],
-                            (None, true) => vec![Bytes::from_static(b"smessage")],
-                            (None, false) => vec![Bytes::from_static(b"message")],
-                        };
-                        words.extend([message.channel, message.payload]);
-                        return Poll::Ready(Ok(Reply::Push(words.into_iter().map(Reply::from).collect())));
-                    }
-                    Ok(Event::Reconnected) => {
-                        info!("subscriptions moved to another connection: messages may be missing")
-                    }
-                    Ok(Event::Missed(_)) => return Poll::Ready(Err(End::TooSlow)),
-                    Ok(Event::Refused { .. }) | Err(_) => return Poll::Ready(Err(End::Killed)),
-                    Ok(event) => debug!(?event, "of a subscription"),
-                }
-            }
-        }
-        Poll::Pending
-    }
 }
 
 impl Session {
-    pub(super) async fn subscribe(
-        &mut self,
-        kind: Kind,
-        command: &Bytes,
-        begun: &mut Begun,
-    ) -> Result<(), Closed> {
-        let names: Vec<_> = words(command).skip(1).map(Bytes::copy_from_slice).collect();
+    pub(super) async fn subscribe(&mut self, kind: Kind, command: &Bytes) -> Result<(), Closed> {
+        let mut names: Vec<_> = words(command).skip(1).map(Bytes::copy_from_slice).collect();
         if names.is_empty() {
             let name = prefix(kind);
             self.put(&Reply::error(format!("ERR wrong number of arguments for '{name}subscribe' command")));
             return Ok(());
         }
+        if names.iter().any(|name| is_notification(kind, name)) {
+            self.note_refusal(command);
+            self.put_refusal(&Reply::error(NOTIFICATIONS));
+            return Ok(());
+        }
         let Some(client) = self.library().await? else { return Ok(()) };
-        let subscriptions = match begun.subscriptions.take() {
-            Some(begun) => begun,
-            None => {
-                let unread = Unread::new((*self.client).clone(), self.core.unread.clone());
-                match Subscriptions::new(&client, unread).await {
-                    Ok(new) => new,
-                    Err(error) => {
-                        let reply = failure(&error, self.metrics()).ok_or(Closed)?;
-                        self.put(&reply);
-                        return Ok(());
-                    }
+        if self.subscriptions.is_none() {
+            let unread = Unread::new((*self.client).clone(), self.core.unread.clone());
+            match Subscriptions::new(&client, unread).await {
+                Ok(new) => self.subscriptions = Some(Box::new(new)),
+                Err(error) => {
+                    let reply = failure(&error, self.metrics()).ok_or(Closed)?;
+                    self.put(&reply);
+                    return Ok(());
                 }
             }
-        };
-        let subscriptions = begun.subscriptions.insert(subscriptions);
-        if let Err(error) = self.reserve(kind, &names, subscriptions).await {
-            subscriptions.release_unused();
+        }
+        if let Err(error) = self.reserve(kind, &names).await {
+            self.release_unused();
             return self.put_unsent(&error);
         }
+        let Some(subscriptions) = &mut self.subscriptions else { return Ok(()) };
+        subscriptions.early = Some(Vec::new());
         let (subscriber, to) = subscriptions.subscriber(kind);
+        let confirmed = subscriber.subscribe(to, &names);
         // A short limit for commands leaves time to connect.
         let limit = self.core.limits().offline().max(PATIENCE);
-        let outcome = self.while_open(true, timeout(limit, subscriber.subscribe(to, &names))).await?;
+        let outcome = self.while_open(true, timeout(limit, confirmed)).await?;
+        let Some(subscriptions) = &mut self.subscriptions else { return Ok(()) };
+        let early = subscriptions.early.take().unwrap_or_default();
         match outcome {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 // Other nodes may have confirmed theirs, and the client takes all for refused.
-                let refused: Vec<_> =
-                    names.into_iter().filter(|name| !subscriptions.names(kind).contains(name)).collect();
-                self.end(kind, &refused, subscriptions).await?;
-                subscriptions.release_unused();
+                names.retain(|name| !subscriptions.names(kind).contains(name));
+                self.end(kind, &names).await?;
+                self.release_unused();
                 let reply = failure(&error, self.metrics()).ok_or(Closed)?;
                 self.put(&reply);
                 return Ok(());
@@ -189,74 +168,70 @@ impl Session {
         }
         self.client.set_subscribed(true);
         for name in names {
+            let Some(subscriptions) = &mut self.subscriptions else { break };
             subscriptions.add(kind, &name);
+            let count = subscriptions.count(kind);
             let word = Reply::bulk(format!("{}subscribe", prefix(kind)));
-            self.put(&Reply::Push(vec![word, name.into(), subscriptions.count(kind)]));
+            self.put(&Reply::Push(vec![word, name.into(), count]));
         }
+        early.into_iter().for_each(|message| self.put(&message.into()));
         Ok(())
     }
 
-    pub(super) async fn unsubscribe(
-        &mut self,
-        kind: Kind,
-        command: &Bytes,
-        begun: &mut Begun,
-    ) -> Result<(), Closed> {
+    pub(super) async fn unsubscribe(&mut self, kind: Kind, command: &Bytes) -> Result<(), Closed> {
         let word = Reply::bulk(format!("{}unsubscribe", prefix(kind)));
         let mut names: Vec<_> = words(command).skip(1).map(Bytes::copy_from_slice).collect();
         let mut nothing = BTreeSet::new();
         let known =
-            begun.subscriptions.as_mut().map_or(&mut nothing, |subscriptions| subscriptions.names(kind));
+            self.subscriptions.as_mut().map_or(&mut nothing, |subscriptions| subscriptions.names(kind));
         if names.is_empty() {
             names.extend(known.iter().cloned());
         }
         if names.is_empty() {
-            let left = begun.subscriptions.as_ref().map_or(Reply::Integer(0), |left| left.count(kind));
+            let left = self.subscriptions.as_ref().map_or(Reply::Integer(0), |left| left.count(kind));
             self.put(&Reply::Push(vec![word, Reply::Null, left]));
             return Ok(());
         }
         let ended: Vec<_> = names.iter().filter(|name| known.contains(*name)).cloned().collect();
-        if let Some(subscriptions) = begun.subscriptions.as_mut().filter(|_| !ended.is_empty()) {
-            self.end(kind, &ended, subscriptions).await?;
+        if !ended.is_empty() {
+            self.end(kind, &ended).await?;
         }
         for name in names {
-            let left = begun.subscriptions.as_mut().map_or(Reply::Integer(0), |subscriptions| {
+            let left = self.subscriptions.as_mut().map_or(Reply::Integer(0), |subscriptions| {
                 subscriptions.remove(kind, &name);
                 subscriptions.count(kind)
             });
             self.put(&Reply::Push(vec![word.clone(), name.into(), left]));
         }
-        begun.subscriptions.iter_mut().for_each(Subscriptions::release_unused);
+        self.release_unused();
         Ok(())
     }
 
-    /// Ends subscriptions at the nodes.
-    async fn end(
-        &mut self,
-        kind: Kind,
-        names: &[Bytes],
-        subscriptions: &Subscriptions,
-    ) -> Result<(), Closed> {
+    /// Ends subscriptions at the nodes, and passes on what they have sent before that.
+    async fn end(&mut self, kind: Kind, names: &[Bytes]) -> Result<(), Closed> {
+        let Some(subscriptions) = &self.subscriptions else { return Ok(()) };
         let (subscriber, from) = subscriptions.subscriber(kind);
+        let confirmed = subscriber.unsubscribe(from, names);
         // Without a connection there are no messages either.
         let limit = self.core.limits().offline().min(PATIENCE);
-        let _ended = self.while_open(true, timeout(limit, subscriber.unsubscribe(from, names))).await?;
-        Ok(())
+        let _ended = self.while_open(true, timeout(limit, confirmed)).await?;
+        // The library has them all, and a client expects none behind the confirmation. The runtime would let this task have only some at once.
+        unconstrained(poll_fn(|cx| Poll::Ready(self.pass_messages(cx)))).await
     }
 
     /// Takes a permit for each connection that more subscriptions need.
-    async fn reserve(
-        &mut self,
-        kind: Kind,
-        names: &[Bytes],
-        subscriptions: &mut Subscriptions,
-    ) -> Result<(), OpenError> {
+    async fn reserve(&mut self, kind: Kind, names: &[Bytes]) -> Result<(), OpenError> {
+        let Some(subscriptions) = &mut self.subscriptions else { return Ok(()) };
         for name in names {
             if let Entry::Vacant(missing) = subscriptions.connections.entry(slot(kind, name)) {
                 missing.insert(Connection { names: 0, _permit: self.route.backend.pool.permit().await? });
             }
         }
         Ok(())
+    }
+
+    fn release_unused(&mut self) {
+        self.subscriptions.iter_mut().for_each(|subscriptions| subscriptions.release_unused());
     }
 }
 
@@ -269,6 +244,21 @@ fn slot(kind: Kind, name: &Bytes) -> Option<u16> {
     }
 }
 
+/// Whether a name is of keyspace notifications. A node publishes its own to its own clients, and a client's channels are on one node: it
+/// would get a part of them. `__key*` can only mean them too.
+fn is_notification(kind: Kind, name: &[u8]) -> bool {
+    let literal = match kind {
+        Kind::Channel => name,
+        Kind::Pattern => name.split(|byte| b"*?[\\".contains(byte)).next().unwrap_or_default(),
+        Kind::Shard => return false,
+    };
+    let goes_on = literal.len() < name.len();
+    ["__keyspace@", "__keyevent@"].map(str::as_bytes).into_iter().any(|prefix| {
+        literal.starts_with(prefix) || goes_on && literal.starts_with(b"__key") && prefix.starts_with(literal)
+    })
+}
+
+const NOTIFICATIONS: &str = "ERR the gateway of a cluster refuses subscriptions to keyspace notifications: each node sends its own, to its own clients only; subscribe at each node directly";
 /// Messages that wait for a client. One that lets more wait is closed.
 const CAPACITY: usize = 16 * 1024;
 /// How long a client waits for the end of a subscription, and at least for its begin.

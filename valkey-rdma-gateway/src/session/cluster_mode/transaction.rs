@@ -42,9 +42,18 @@ impl Queued {
 
 /// Keys that the client watches, all in one slot, on a connection of their own.
 pub(super) struct Watched {
-    watch: Watch,
+    /// `None`: they count as changed.
+    watch: Option<Watch>,
     slot: u16,
     _permit: OwnedSemaphorePermit,
+}
+
+impl Watched {
+    /// The client has another login or protocol, and the connection has the former: nothing may run there any more. A server would go on
+    /// with the new one. To the client it looks as if a key had changed, so it tries again.
+    pub(super) fn give_up(&mut self) {
+        self.watch = None;
+    }
 }
 
 impl Session {
@@ -165,7 +174,11 @@ impl Session {
         }
         let is_watched = watched.is_some();
         let (mut transaction, _permit) = match watched {
-            Some(Watched { watch, _permit: permit, .. }) => (watch.transaction(), Some(permit)),
+            Some(Watched { watch: Some(watch), _permit: permit, .. }) => (watch.transaction(), Some(permit)),
+            Some(Watched { watch: None, .. }) => {
+                self.put(&Reply::NullArray);
+                return Ok(());
+            }
             None if queued.commands.is_empty() => {
                 self.put(&completed(Reply::Array(Vec::new()), &queued.no_ops));
                 return Ok(());
@@ -212,12 +225,13 @@ impl Session {
                 self.put_refusal(&reply);
                 return Ok(());
             }
-            Some(watched) => self.while_open(false, watched.watch.watch(&keys)).await?,
+            Some(Watched { watch: Some(watch), .. }) => self.while_open(false, watch.watch(&keys)).await?,
+            Some(Watched { watch: None, .. }) => Ok(()),
             None => {
                 let Some(client) = self.library().await? else { return Ok(()) };
                 let Some(permit) = self.permit().await? else { return Ok(()) };
                 let watch = self.while_open(false, client.watch(&keys)).await?;
-                watch.map(|watch| begun.watch = Some(Watched { watch, slot, _permit: permit }))
+                watch.map(|watch| begun.watch = Some(Watched { watch: Some(watch), slot, _permit: permit }))
             }
         };
         let reply = match outcome {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::net::UnixStream;
+use valkey_rdma_gateway::Activation;
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_server::Reply;
 
@@ -168,4 +169,19 @@ async fn a_client_whose_node_is_lost_is_closed_and_others_go_on() {
         client.expect_end().await;
     }
     assert_eq!(other.say(&format!("GET {there}")).await, "v");
+}
+
+#[tokio::test]
+async fn a_changed_offline_ms_holds_for_clients_that_there_are() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let mut config = cluster_config(mocks.urls(), limits(|limits| limits.offline_ms = 86_400_000));
+    let mut running = start(&config).await;
+    let mut client = running.client().await;
+    assert_eq!(client.say("PING").await, "PONG");
+    config.limits.offline_ms = 100;
+    running.gateway.reload(&config, &Activation::default()).await.expect("valid");
+    assert_eq!(client.say("PING").await, "PONG");
+    mocks.kill(1).await;
+    client.command(&format!("GET {}", mocks.key_of(1, 0))).await;
+    client.expect_end().await;
 }

@@ -1,5 +1,6 @@
 //! Subscriptions through a gateway in front of a cluster.
 
+use valkey_rdma_client::Client;
 use valkey_rdma_mock::MockCluster;
 
 use super::{cluster, limits, move_slot};
@@ -95,4 +96,101 @@ async fn a_shard_channel_moves_with_its_slot() {
         tokio::task::yield_now().await;
     }
     assert_eq!(text(&subscriber.reply().await), "[smessage orders moved]");
+}
+
+/// The client would get those of one node only.
+#[tokio::test]
+async fn subscriptions_to_keyspace_notifications_are_refused_with_the_reason() {
+    let (_mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    for line in [
+        "SUBSCRIBE __keyspace@0__:k",
+        "SUBSCRIBE c __keyevent@0__:expired",
+        "PSUBSCRIBE __keyspace@*",
+        "PSUBSCRIBE c* __keyevent@0__:*",
+        "PSUBSCRIBE __key*__:*",
+    ] {
+        let refusal = client.say(line).await;
+        let is_clear =
+            refusal.starts_with("-ERR the gateway of a cluster refuses") && refusal.contains("each node");
+        assert!(is_clear, "{line}: {refusal}");
+    }
+    assert_eq!(client.say("GET k").await, "(nil)", "it has no subscription");
+    assert_eq!(client.say("SUBSCRIBE __keyboard").await, "[subscribe __keyboard :1]");
+    assert_eq!(client.say("PSUBSCRIBE __*").await, "[psubscribe __* :2]");
+    assert_eq!(client.say("SSUBSCRIBE __keyspace@0__:k").await, "[ssubscribe __keyspace@0__:k :1]");
+}
+
+/// As a server does, which sends both on one connection.
+#[tokio::test]
+async fn messages_that_precede_the_end_of_a_subscription_precede_its_confirmation() {
+    let (mocks, gateway) = cluster().await;
+    let mut commands = 0;
+    for (prefix, name, message) in [("", "c", "[message c last]"), ("p", "c*", "[pmessage c* c last]")] {
+        let mut subscriber = gateway.client().await;
+        let confirmed = subscriber.say(&format!("{prefix}subscribe {name}")).await;
+        assert_eq!(confirmed, format!("[{prefix}subscribe {name} :1]"));
+        let carries = |node: &usize| mocks.calls(*node, &format!("{prefix}subscribe")) > 0;
+        let node = (0..3).find(carries).unwrap();
+        let publisher = Client::connect(mocks.url((node + 1) % 3)).await.unwrap();
+        // The confirmation comes when the client waits for it, right behind the message.
+        mocks.freeze(node);
+        subscriber.command(&format!("{prefix}unsubscribe")).await;
+        commands += 2;
+        gateway.until("gateway_commands_private", |count| count == commands).await;
+        publisher.command(["PUBLISH", "c", "last"]).await.unwrap();
+        mocks.thaw(node);
+        assert_eq!(text(&subscriber.reply().await), message);
+        assert_eq!(text(&subscriber.reply().await), format!("[{prefix}unsubscribe {name} :0]"));
+    }
+}
+
+#[tokio::test]
+async fn with_resp3_a_subscriber_gets_messages_while_its_command_waits() {
+    let (mocks, gateway) = cluster().await;
+    let (channel, key) = (mocks.key_of(0, 0), mocks.key_of(1, 0));
+    let (mut subscriber, mut publisher) = (gateway.client().await, gateway.client().await);
+    subscriber.hello3("").await;
+    let confirmed = subscriber.say(&format!("SSUBSCRIBE {channel}")).await;
+    assert_eq!(confirmed, format!("[ssubscribe {channel} :1]"));
+
+    subscriber.command(&format!("BLPOP {key} 0")).await;
+    gateway.until("gateway_commands_private", |count| count == 2).await;
+    assert_eq!(publisher.say(&format!("SPUBLISH {channel} one")).await, ":1");
+    assert_eq!(text(&subscriber.reply().await), format!("[smessage {channel} one]"));
+    assert_eq!(publisher.say(&format!("RPUSH {key} item")).await, ":1");
+    assert_eq!(text(&subscriber.reply().await), format!("[{key} item]"));
+
+    mocks.freeze(1);
+    subscriber.command(&format!("GET {key}")).await;
+    gateway.until("gateway_commands_private", |count| count == 3).await;
+    assert_eq!(publisher.say(&format!("SPUBLISH {channel} two")).await, ":1");
+    assert_eq!(text(&subscriber.reply().await), format!("[smessage {channel} two]"));
+    mocks.thaw(1);
+    assert_eq!(text(&subscriber.reply().await), "(nil)");
+}
+
+#[tokio::test]
+async fn a_subscriber_gets_messages_while_a_subscription_waits_and_none_before_its_confirmation() {
+    let (mocks, gateway) = cluster().await;
+    let (known, early, late) = (mocks.key_of(0, 0), mocks.key_of(0, 1), mocks.key_of(1, 0));
+    let (mut subscriber, mut publisher) = (gateway.client().await, gateway.client().await);
+    let confirmed = subscriber.say(&format!("SSUBSCRIBE {known}")).await;
+    assert_eq!(confirmed, format!("[ssubscribe {known} :1]"));
+    mocks.freeze(1);
+    subscriber.command(&format!("SSUBSCRIBE {early} {late}")).await;
+    // Published until its node has the subscription.
+    while publisher.say(&format!("SPUBLISH {early} held")).await == ":0" {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(publisher.say(&format!("SPUBLISH {known} now")).await, ":1");
+    assert_eq!(text(&subscriber.reply().await), format!("[smessage {known} now]"));
+    mocks.thaw(1);
+    for expected in [
+        format!("[ssubscribe {early} :2]"),
+        format!("[ssubscribe {late} :3]"),
+        format!("[smessage {early} held]"),
+    ] {
+        assert_eq!(text(&subscriber.reply().await), expected);
+    }
 }
