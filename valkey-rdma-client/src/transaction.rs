@@ -8,6 +8,7 @@ use crate::cluster::Cluster;
 use crate::command::{Command, CommandClass, IntoCommand, RefusedCommand, Reply, ToArg};
 use crate::dedicated::Dedicated;
 use crate::error::{AbortedTransaction, Error};
+use crate::link::Deadline;
 use crate::pipeline::convert_replies;
 use crate::server::Server;
 use crate::spans::{Batch, Call};
@@ -95,7 +96,9 @@ impl Client {
 impl Server {
     /// Sends WATCH on a dedicated connection.
     async fn watch(&self, command: Command) -> Result<Watch, Error> {
-        Watch::begin(self, self.checkout(Purpose::Call).await?, command).await
+        let deadline = self.config().limit(&command).and_then(Deadline::after);
+        let (connection, deadline) = self.checkout_until(Purpose::Call, deadline).await?;
+        Watch::begin(self, connection, command, deadline).await
     }
 }
 
@@ -113,9 +116,11 @@ impl Watch {
         client: &Server,
         mut connection: Dedicated,
         watch: Command,
+        deadline: Option<Deadline>,
     ) -> Result<Self, Error> {
         connection.set_reusable(false);
-        connection.execute(client.limited(watch)).await?;
+        let call = Call::command(client.endpoint(), &watch);
+        call.run(connection.exchange_until(watch, deadline)).await?;
         Ok(Self { client: client.clone(), connection })
     }
 
@@ -226,8 +231,8 @@ impl Transaction {
                 Place::Shared(client) => client.run_pipeline(self.commands.iter().collect()).await?,
                 Place::Cluster(cluster) => cluster.run_transaction(&self.commands).boxed().await?,
                 Place::Watching(client, mut connection) => {
-                    let limit = client.config().limit_together(&self.commands);
-                    let replies = connection.exchange_all(&self.commands, limit).await?;
+                    let deadline = client.config().limit_together(&self.commands).and_then(Deadline::after);
+                    let replies = connection.exchange_all(&self.commands, deadline).await?;
                     // EXEC ends every watch, executed or not.
                     connection.set_reusable(true);
                     replies

@@ -1,13 +1,15 @@
 //! Transactions in a cluster: MULTI to EXEC on the node of one slot, and WATCH before it.
 
+use tokio::time::Instant;
 use valkey_rdma_resp::{ServerError, ServerErrorKind};
 
-use super::call::{ClusterCall, Target, within};
+use super::call::{ClusterCall, Target};
 use super::client::Cluster;
 use super::core::Place;
 use super::route::{no_route, slot_of};
 use crate::command::table::{Access, find, for_each_key};
 use crate::command::{Command, Commands, EncodedPipeline, Reply};
+use crate::dedicated::Dedicated;
 use crate::error::{ClusterError, Error};
 use crate::link::Deadline;
 use crate::stats::Purpose;
@@ -21,10 +23,10 @@ impl Cluster {
         let target = Target::Slot(slot, Access::Write);
         let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(true).dedicated();
         let attempt = |place: Place| {
-            let command = within(&command, deadline);
+            let command = command.clone();
             async move {
-                let connection = self.core.checkout(&place, Purpose::Call).await?;
-                let begun = Watch::begin(&place.client, connection, command).await;
+                let (connection, deadline) = self.checkout_until(&place, deadline).await?;
+                let begun = Watch::begin(&place.client, connection, command, deadline).await;
                 begun.map_err(|error| match error {
                     Error::Server(error) => waited_out(error).into(),
                     error => error,
@@ -48,6 +50,17 @@ impl Cluster {
             redirection(&replies).map_or(Ok(replies), Err)
         };
         call.run(attempt).await
+    }
+
+    /// A connection for a call at a place, and until when the call may use it: connecting has the endpoint's timeout in addition.
+    async fn checkout_until(
+        &self,
+        place: &Place,
+        deadline: Option<Deadline>,
+    ) -> Result<(Dedicated, Option<Deadline>), Error> {
+        let begin = Instant::now();
+        let connection = self.core.checkout(place, Purpose::Call).await?;
+        Ok((connection, deadline.and_then(|deadline| deadline.put_off(begin.elapsed()))))
     }
 }
 
