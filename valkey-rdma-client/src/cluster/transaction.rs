@@ -36,7 +36,8 @@ impl Cluster {
         call.run(attempt).await
     }
 
-    /// Sends a transaction, from MULTI to EXEC, to the node of its keys. Returns the replies to all of it.
+    /// Sends a transaction, from MULTI to EXEC, to the node of its keys: with a command that may block, on a connection of its own. Returns
+    /// the replies to all of it.
     pub(crate) async fn run_transaction(&self, commands: &[Command]) -> Result<Vec<Reply>, Error> {
         let inner = &commands[1..commands.len() - 1];
         let slot = one_slot(inner)?;
@@ -44,6 +45,14 @@ impl Cluster {
         let repeatable = inner.iter().all(Command::is_idempotent);
         let target = Target::Slot(slot, Access::Write);
         let call = ClusterCall::new(&self.core, target, deadline, "MULTI").repeatable(repeatable);
+        if inner.iter().any(Command::blocks) {
+            let attempt = |place: Place| async move {
+                let (mut connection, deadline) = self.checkout_until(&place, deadline).await?;
+                let replies = connection.exchange_all(commands, deadline).await?;
+                redirection(&replies).map_or(Ok(replies), Err)
+            };
+            return call.dedicated().run(attempt).await;
+        }
         let attempt = |place: Place| async move {
             let encoded: EncodedPipeline = commands.iter().collect();
             let replies = place.client.send(Commands::Many(encoded), deadline).await.all()?;
