@@ -170,6 +170,12 @@ impl Session {
             *begun = Begun::default();
             return self.answer(local, command).await;
         }
+        if let Class::State(state @ (State::Multi | State::Exec | State::Discard)) = class
+            && words(command).nth(1).is_some()
+        {
+            self.refuse_arguments(state, command, begun);
+            return Ok(());
+        }
         if begun.transaction.is_some() {
             return self.queue(class, command, begun).await;
         }

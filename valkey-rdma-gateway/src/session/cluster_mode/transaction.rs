@@ -18,6 +18,8 @@ pub(super) struct Queued {
     commands: Vec<Command>,
     bytes: usize,
     slot: Option<u16>,
+    /// One of them may block: the library sends them on a connection of their own.
+    may_block: bool,
     /// A command was refused: EXEC will be too.
     has_failed: bool,
 }
@@ -42,6 +44,20 @@ pub(super) struct Watched {
 }
 
 impl Session {
+    /// MULTI, EXEC or DISCARD with arguments, which a server refuses. EXEC discards the transaction then, and the others let it fail.
+    pub(super) fn refuse_arguments(&mut self, state: State, command: &[u8], begun: &mut Begun) {
+        let name = words(command).next().unwrap_or_default().escape_ascii().to_string().to_lowercase();
+        let wrong = format!("wrong number of arguments for '{name}' command");
+        let text = if state == State::Exec {
+            (begun.transaction, begun.watch) = (None, None);
+            format!("EXECABORT Transaction discarded because of: {wrong}")
+        } else {
+            begun.transaction.iter_mut().for_each(Queued::fail);
+            format!("ERR {wrong}")
+        };
+        self.put_refusal(&Reply::error(text));
+    }
+
     /// A command after MULTI.
     pub(super) async fn queue(
         &mut self,
@@ -101,6 +117,7 @@ impl Session {
             Ok(slot) => {
                 queued.slot = slot;
                 queued.bytes += command.len();
+                queued.may_block |= class == Class::Alone;
                 queued.commands.push(built);
                 self.put(&Reply::simple("QUEUED"));
             }
@@ -138,10 +155,14 @@ impl Session {
                 self.put(&Reply::Array(Vec::new()));
                 return Ok(());
             }
-            None => match self.library().await? {
-                Some(client) => (client.transaction(), None),
-                None => return Ok(()),
-            },
+            None => {
+                let Some(client) = self.library().await? else { return Ok(()) };
+                let permit = if queued.may_block { self.permit().await? } else { None };
+                if queued.may_block && permit.is_none() {
+                    return Ok(());
+                }
+                (client.transaction(), permit)
+            }
         };
         for command in queued.commands {
             transaction.push(command);
