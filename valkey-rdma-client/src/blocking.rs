@@ -13,6 +13,8 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+use tokio::time::Instant;
 use valkey_rdma_resp::{FromValue, Value};
 use valkey_rdma_transport::blocking::Reactor;
 
@@ -21,6 +23,7 @@ use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::{ConnectCause, ConnectError, Error};
 use crate::into_endpoint::IntoEndpoint;
+use crate::server::Server;
 
 /// The async [`Client`](crate::Client) with calls that wait for their replies. Clone it into as many threads as you
 /// like: they share a connection, and commands that wait at the same time are sent together.
@@ -29,9 +32,14 @@ use crate::into_endpoint::IntoEndpoint;
 /// thread reads for all of them. It also does once [`client`](Self::client) or [`wait`](Self::wait) was called: the program may then use
 /// the async client elsewhere. It leaves signals to the program's threads.
 ///
-/// A client belongs to the process that connected it. In a child that was forked from that, its calls fail with [`ConnectCause::Forked`].
-/// Only process ids are compared, because each call does this: a descendant that got the id of the process that connected, which is dead,
-/// must not use the client.
+/// A client belongs to the process that connected it. In a child that was forked from that, its calls fail with [`ConnectCause::Forked`],
+/// and dropping it does nothing. Only process ids are compared, because each call does this: a descendant that got the id of the process
+/// that connected, which is dead, must not use the client.
+///
+/// # End
+/// Dropping the last clone ends the connections, and does not wait for that. [`close`](Self::close) waits first for replies to commands already
+/// sent. Over RDMA, the background thread reads outstanding replies before the disconnect, as those of the
+/// [async client](crate::Client#end) are read. The end of the process cuts that short.
 #[derive(Clone)]
 pub struct Client {
     client: crate::Client,
@@ -59,7 +67,13 @@ impl Client {
         let reactor = Reactor::new("valkey-client", || {})
             .map_err(|error| failure(&endpoint, ConnectCause::Io(Arc::new(error))))?;
         let client = reactor.call(crate::Client::connect_with(endpoint, config))?;
-        Ok(Self { client, reactor })
+        Ok(Self::new(client, reactor))
+    }
+
+    fn new(client: crate::Client, reactor: Reactor) -> Self {
+        // The reactor keeps the client until then: in a forked child for ever, so that no connection of its parent ends there.
+        reactor.at_end(part(client.clone()));
+        Self { client, reactor }
     }
 
     /// Sends a command and returns its reply, as [`Client::command`](crate::Client::command) does.
@@ -155,6 +169,19 @@ impl Client {
     }
 }
 
+/// Ends the connections, and waits until the replies are read that servers still send.
+async fn part(client: crate::Client) {
+    let servers = client.servers();
+    // A cluster would connect to its nodes anew.
+    drop(client);
+    join_all(servers.iter().map(part_from)).await;
+}
+
+async fn part_from(server: &Server) {
+    server.begin_to_close(Some(Instant::now())).await;
+    server.connector().registry.drained().await;
+}
+
 fn failure(endpoint: &Endpoint, cause: ConnectCause) -> ConnectError {
     let (peer, tls) = (endpoint.authority().into(), endpoint.tls().is_some());
     ConnectError { peer, transport: Some(endpoint.transport()), tls, cause }
@@ -163,5 +190,66 @@ fn failure(endpoint: &Endpoint, cause: ConnectCause) -> ConnectError {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.client.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem;
+
+    use futures_util::FutureExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::link::tests::{Peer, pair};
+
+    /// A client with an idle connection beside the shared one, and the server's ends of both.
+    fn connected() -> (Client, Peer, Peer) {
+        let reactor = Reactor::new("test", || {}).expect("starts");
+        let (client, shared, own) = reactor.call(async {
+            let (client, door, shared) = pair(&Config::default()).await;
+            let mut own = door.admit();
+            let serve = async {
+                own.greet().await;
+                own.expect("*3\r\n$5\r\nBLPOP\r\n$1\r\nl\r\n$1\r\n0\r\n").await;
+                own.say(b"_\r\n").await;
+            };
+            let (popped, ()) = tokio::join!(client.blocking_command(["BLPOP", "l", "0"]), serve);
+            assert!(popped.expect("a reply").is_nil());
+            (client, shared, own)
+        });
+        (Client::new(client, reactor), shared, own)
+    }
+
+    #[test]
+    fn a_forked_child_that_drops_its_copy_ends_no_connection_of_its_parent() {
+        let (client, _shared, mut own) = connected();
+        // In a child, what the reactor holds is never dropped.
+        mem::forget(client.reactor.clone());
+        drop(client.clone());
+        drop(client);
+        assert!(own.0.read(&mut [0; 1]).now_or_never().is_none(), "the idle connection is open");
+    }
+
+    /// Valkey 8.1.1 does not survive a disconnect in the middle of a reply over RDMA.
+    #[test]
+    fn a_reply_is_read_to_its_end_after_the_last_clone_was_dropped() {
+        let (client, mut shared, _own) = connected();
+        let asks = client.client().clone();
+        let ask = async {
+            let _task = tokio::spawn(async move { asks.command(["GET", "k"]).await });
+            Ok(())
+        };
+        client.wait(ask).expect("it has begun");
+        let server = Reactor::new("server", || {}).expect("starts");
+        server.call(shared.expect("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"));
+        drop(client);
+        // Many times what fits between client and server.
+        let value = "v".repeat(1 << 20);
+        server.call(async {
+            let reply = format!("${}\r\n{value}\r\n", value.len());
+            shared.0.write_all(reply.as_bytes()).await.expect("every byte is taken");
+            assert_eq!(shared.0.read(&mut [0; 1]).await.expect("the disconnect"), 0);
+        });
     }
 }

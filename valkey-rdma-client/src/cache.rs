@@ -1,5 +1,6 @@
 //! [`Cache`]: values kept on the client until the server reports a change.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -46,7 +47,7 @@ const WAITING: usize = 1024;
 ///
 /// A server reports a connection's own writes just *after* the reply to them. To be sure to read your own write,
 /// [`forget`](Self::forget) the key.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Cache {
     client: Client,
     store: Arc<Store>,
@@ -166,6 +167,17 @@ impl Cache {
     }
 }
 
+/// Shows neither keys nor values: they may be secret.
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache")
+            .field("client", &self.client)
+            .field("capacity", &self.store.capacity)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Invalidations {
     /// The next invalidation. `None` once the cache was dropped.
     ///
@@ -184,14 +196,13 @@ impl Invalidations {
     }
 }
 
-#[derive(Debug)]
 struct Store {
     kept: Mutex<Kept>,
     capacity: usize,
     subscribers: broadcast::Sender<Invalidation>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Kept {
     entries: IndexMap<Bytes, Entry>,
     /// Of the next lookup.
@@ -200,7 +211,6 @@ struct Kept {
     stats: CacheStats,
 }
 
-#[derive(Debug)]
 enum Entry {
     /// Requested from the server. A change before the answer removes this entry, and the answer is not kept.
     Pending(u64),
@@ -301,6 +311,18 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::tests::pair;
+
+    #[tokio::test]
+    async fn debug_output_holds_neither_keys_nor_values() {
+        let (client, _door, _peer) = pair(&Config::default()).await;
+        let store = Arc::new(Store::new(10));
+        let epoch = store.look_up(b"key:hush").expect_err("not known");
+        PendingLookup { store: &store, key: b"key:hush", epoch }.keep(&Some(Bytes::from_static(b"hush")));
+        let text = format!("{:?}", Cache { client, store });
+        assert!(text.contains("capacity: 10") && text.contains("entries: 1"), "{text}");
+        assert!(!text.contains("hush"), "{text}");
+    }
 
     #[test]
     fn a_question_without_an_answer_leaves_nothing() {

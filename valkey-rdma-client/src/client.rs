@@ -55,10 +55,11 @@ mod dedicated;
 /// why the client is not connected.
 ///
 /// # Connections beside the shared one
-/// A [blocking command](Self::blocking_command), a [`watch`](Self::watch) with its transaction, a [streamed
-/// value](Self::stream_reply) and a [command that overtakes](Self#commands-that-overtake) have a connection to themselves while they last: 200 such calls at the same time are 200 connections,
-/// and over RDMA each pins memory here and at the server. Afterwards the connection waits for the next such call. Over RDMA, streamed
-/// values have [longer buffers](crate::Config::side_buffers) than the others, and connections of their own.
+/// A [blocking command](Self::blocking_command), also in a [`transaction`](Self::transaction), a [`watch`](Self::watch) with its transaction, a
+/// [streamed value](Self::stream_reply) and a [command that overtakes](Self#commands-that-overtake) have a connection to themselves while they
+/// last: 200 such calls at the same time are 200 connections, and over RDMA each pins memory here and at the server. Afterwards the connection
+/// waits for the next such call. Over RDMA, streamed values have [longer buffers](crate::Config::side_buffers) than the others, and
+/// connections of their own.
 /// A client keeps all that it used within the last 10 s, for each server. It closes the others, except the two that were used last. A call that
 /// was dropped, timed out or lost its connection leaves none. [`dedicated`](Self::dedicated) takes one that waits, too, and never gives it back.
 ///
@@ -267,7 +268,7 @@ impl Client {
     }
 
     /// The servers that have, or had, connections: the only one, or the nodes that are connected.
-    fn servers(&self) -> Vec<Server> {
+    pub(crate) fn servers(&self) -> Vec<Server> {
         match &self.deployment {
             Deployment::Server(server) => vec![server.clone()],
             Deployment::Cluster(cluster) => cluster.servers(),

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 use valkey_rdma_resp::{FromValue, ServerError, Value};
 
 use crate::command::{Command, IntoCommand, Reply};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
-use crate::link::{Answer, Asks, Outstanding, RawConnection, Watch, keepalive_limit};
+use crate::link::{Answer, Asks, Deadline, Outstanding, RawConnection, Watch, keepalive_limit};
 use crate::server::Server;
 use crate::spans::{self, Batch, Call};
 use crate::stats::{ConnectionInfo, Purpose};
@@ -55,13 +55,16 @@ impl Server {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
-        self.checkout(Purpose::Call).await?.exchange(command).await
+        let deadline = command.limit().and_then(Deadline::after);
+        let (mut connection, deadline) = self.checkout_until(Purpose::Call, deadline).await?;
+        connection.exchange_until(command, deadline).await
     }
 
     /// Sends a command that must not wait behind others on a connection of its own.
     pub(crate) async fn overtake(&self, command: Command) -> Result<Value, Error> {
-        let command = self.limited(command);
-        self.checkout(Purpose::Overtaking).await?.exchange(command).await
+        let deadline = self.config().limit(&command).and_then(Deadline::after);
+        let (mut connection, deadline) = self.checkout_until(Purpose::Overtaking, deadline).await?;
+        connection.exchange_until(command, deadline).await
     }
 
     /// Sets the client's time limit on a command without one.
@@ -74,20 +77,32 @@ impl Server {
 
     /// An idle connection of this purpose from the pool, or a new one. It returns to the pool when dropped idle.
     pub(crate) async fn checkout(&self, purpose: Purpose) -> Result<Dedicated, Error> {
+        self.checkout_until(purpose, None).await.map(|(connection, _)| connection)
+    }
+
+    /// As [`checkout`](Self::checkout), for a call that has a deadline. While the server is away, the wait for it ends then, and the call has what
+    /// is left. Connecting has the endpoint's timeout in addition: the deadline comes back later by as much.
+    pub(crate) async fn checkout_until(
+        &self,
+        purpose: Purpose,
+        deadline: Option<Deadline>,
+    ) -> Result<(Dedicated, Option<Deadline>), Error> {
         self.check_open()?;
         let usable = |raw: &mut RawConnection| raw.is_reusable() && !self.connector().has_moved(raw);
         let mut idle = std::iter::from_fn(|| self.pool().take(purpose));
         let idle = idle.find_map(|mut raw| usable(&mut raw).then_some(raw));
-        let raw = match idle {
+        let (raw, connecting) = match idle {
             Some(raw) => {
                 raw.set_purpose(purpose);
-                raw
+                (raw, Duration::ZERO)
             }
-            None => self.connect_another(purpose).await?,
+            None => self.connect_another_until(purpose, self.patience(deadline)).await?,
         };
         let (client, info) = (self.clone(), raw.info.clone());
         let cause = Arc::new(LostCause::Cancelled);
-        Ok(Dedicated { client, raw: Some(raw), purpose, info, cause, reusable: true, watch: None })
+        let connection =
+            Dedicated { client, raw: Some(raw), purpose, info, cause, reusable: true, watch: None };
+        Ok((connection, deadline.and_then(|deadline| deadline.put_off(connecting))))
     }
 
     /// As [`checkout`](Self::checkout). This, and the calls of the connection, end with [`LostCause::Silent`] once the server has left a PING
@@ -164,8 +179,17 @@ impl Dedicated {
 
     /// Sends a command that is a part of a call, and returns its reply.
     pub(crate) async fn exchange(&mut self, command: Command) -> Result<Value, Error> {
-        let limit = command.limit();
-        let mut replies = self.exchange_all(&[command], limit).await?;
+        let deadline = command.limit().and_then(Deadline::after);
+        self.exchange_until(command, deadline).await
+    }
+
+    /// As [`exchange`](Self::exchange), with the deadline of the call in place of the command's own limit.
+    pub(crate) async fn exchange_until(
+        &mut self,
+        command: Command,
+        deadline: Option<Deadline>,
+    ) -> Result<Value, Error> {
+        let mut replies = self.exchange_all(&[command], deadline).await?;
         Ok(replies.pop().unwrap_or(Ok(Value::Nil))?)
     }
 
@@ -183,14 +207,14 @@ impl Dedicated {
         limit: Option<Duration>,
     ) -> Result<Vec<Result<Value, ServerError>>, Error> {
         let call = Call::batch(self.endpoint(), Batch::Pipeline, commands);
-        call.run_all(self.exchange_all(commands, limit)).await
+        call.run_all(self.exchange_all(commands, limit.and_then(Deadline::after))).await
     }
 
     /// As [`execute_all`](Self::execute_all), for commands that are a part of a call.
     pub(crate) async fn exchange_all(
         &mut self,
         commands: &[Command],
-        limit: Option<Duration>,
+        deadline: Option<Deadline>,
     ) -> Result<Vec<Reply>, Error> {
         if let Some(refusal) = commands.iter().find_map(Command::dedicated_refusal) {
             return Err(refusal.into());
@@ -203,14 +227,14 @@ impl Dedicated {
         }
         if !commands.iter().any(Command::blocks) {
             return self
-                .with_connection(limit, async |raw| {
+                .with_connection_until(deadline, async |raw| {
                     raw.outstanding = Outstanding::Replies(commands.len());
                     raw.exchange(commands).await
                 })
                 .await;
         }
         let client = self.client.clone();
-        self.with_connection(limit, async |raw| {
+        self.with_connection_until(deadline, async |raw| {
             let watch = client.watch_blocking_call(raw);
             watched(watch.as_ref(), raw.exchange_blocking(commands)).await
         })
@@ -246,43 +270,51 @@ impl Dedicated {
         Ok(())
     }
 
-    /// Runs `work` on the connection. The connection is lost unless `work` succeeds in time. Without any time, `work` does not begin.
+    /// As [`with_connection_until`](Self::with_connection_until), for work that has this time.
     pub(crate) async fn with_connection<T>(
         &mut self,
         limit: Option<Duration>,
         work: impl AsyncFnOnce(&mut RawConnection) -> Result<T, LostCause>,
     ) -> Result<T, Error> {
-        if let Some(limit) = limit
-            && limit.is_zero()
+        self.with_connection_until(limit.and_then(Deadline::after), work).await
+    }
+
+    /// Runs `work` on the connection. The connection is lost unless `work` succeeds in time. Without any time, `work` does not begin.
+    async fn with_connection_until<T>(
+        &mut self,
+        deadline: Option<Deadline>,
+        work: impl AsyncFnOnce(&mut RawConnection) -> Result<T, LostCause>,
+    ) -> Result<T, Error> {
+        if let Some(deadline) = deadline
+            && deadline.has_passed()
             && self.raw.is_some()
         {
-            return Err(TimedOut { peer: self.peer(), limit, may_have_run: false }.into());
+            return Err(TimedOut { peer: self.peer(), limit: deadline.limit, may_have_run: false }.into());
         }
         let Some(mut raw) = self.raw.take() else { return Err(self.lost_error(false)) };
         let watch = &self.watch;
         let work = async |raw: &mut RawConnection| watched(watch.as_ref(), work(raw)).await;
-        let outcome = match limit {
-            None => work(&mut raw).await,
-            Some(limit) => match self.client.runtime().timed(|| timeout(limit, work(&mut raw))).await {
-                Ok(outcome) => outcome,
-                Err(_) => {
-                    spans::used(|| self.info.clone());
-                    let may_have_run = raw.write_buffer.has_written_command();
-                    self.cause = Arc::new(LostCause::TimedOut { limit });
-                    return Err(TimedOut { peer: self.peer(), limit, may_have_run }.into());
-                }
-            },
+        let outcome = match deadline {
+            None => Ok(work(&mut raw).await),
+            Some(Deadline { at, limit }) => {
+                let outcome = self.client.runtime().timed(|| timeout_at(at, work(&mut raw))).await;
+                outcome.map_err(|_| limit)
+            }
         };
         spans::used(|| self.info.clone());
+        let may_have_run = || raw.write_buffer.has_written_command();
         match outcome {
-            Ok(value) => {
+            Ok(Ok(value)) => {
                 self.raw = Some(raw);
                 Ok(value)
             }
-            Err(cause) => {
-                let may_have_run = raw.write_buffer.has_written_command();
+            Ok(Err(cause)) => {
                 self.cause = Arc::new(cause);
-                Err(self.lost_error(may_have_run))
+                Err(self.lost_error(may_have_run()))
+            }
+            Err(limit) => {
+                self.cause = Arc::new(LostCause::TimedOut { limit });
+                Err(TimedOut { peer: self.peer(), limit, may_have_run: may_have_run() }.into())
             }
         }
     }

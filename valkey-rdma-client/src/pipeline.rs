@@ -27,7 +27,8 @@ use crate::spans::{Batch, Call};
 /// ```
 ///
 /// # Order
-/// One server runs the commands in their order, and no command of another task comes between them: MULTI to EXEC is safe here.
+/// One server runs the commands in their order, and no command of another task comes between them: MULTI to EXEC is safe here. Commands
+/// that block, and WAIT, are refused between them too, because the server may refuse MULTI: a [`Transaction`](crate::Transaction) takes them.
 ///
 /// In a cluster, the commands of one node go there in one write, and to different nodes at the same time. Commands with keys of the same slot
 /// run in their order, unless that slot moves to another node meanwhile, or its node becomes ready in the middle (LOADING, CLUSTERDOWN): what was
@@ -92,13 +93,16 @@ impl Pipeline {
         match &mut self.to {
             To::Server { commands, multi, .. } => command.with_command(|command| {
                 let refusal = match command.class() {
-                    // Within a transaction nothing blocks.
-                    CommandClass::Blocks | CommandClass::Waits if multi.is_none() => command.shared_refusal(),
+                    CommandClass::Blocks | CommandClass::Waits if multi.is_some() => {
+                        Some(RefusedCommand { command: command.name(), reason: BLOCKS_BEHIND_MULTI })
+                    }
+                    CommandClass::Blocks | CommandClass::Waits => command.shared_refusal(),
                     _ => command.refusal_among_others(),
                 };
                 match command.class() {
                     CommandClass::Multi => *multi = Some(command.name()),
-                    CommandClass::EndMulti => *multi = None,
+                    // With arguments it is refused, and not every server ends the transaction then.
+                    CommandClass::EndMulti if command.arguments() == 1 => *multi = None,
                     _ => {}
                 }
                 commands.push(command);
@@ -284,3 +288,7 @@ const ONE_REPLY: &str = "a list of one reply: ask for a tuple such as (String,)"
 const USE_TRANSACTION: &str = "a pipeline may go to several nodes; use Client::transaction";
 
 const OPEN_MULTI: &str = "the pipeline must end the transaction it begins; add EXEC";
+
+/// Within a transaction nothing blocks. But the pipeline does not know whether the server will take MULTI.
+const BLOCKS_BEHIND_MULTI: &str = "commands of other tasks would wait behind it if the server refuses MULTI; \
+    use a Transaction, or Client::dedicated";

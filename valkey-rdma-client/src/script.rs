@@ -1,5 +1,6 @@
 //! [`Script`]: Lua on the server. [`Invocation`]: a call of it.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -160,7 +161,7 @@ impl Script {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a call does nothing until sent"]
 pub struct Invocation<'a> {
     script: &'a Script,
@@ -260,6 +261,17 @@ impl Invocation<'_> {
             Some(limit) => command.timeout(limit),
             None => command,
         }
+    }
+}
+
+/// Shows the numbers of keys and arguments only: they may be secret.
+impl fmt::Debug for Invocation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invocation")
+            .field("script", self.script)
+            .field("keys", &self.keys.arguments())
+            .field("args", &self.args.arguments())
+            .finish()
     }
 }
 

@@ -79,23 +79,12 @@ impl Server {
 
     /// Closes all connections of all clones, as [`Client::close`](crate::Client::close) documents.
     pub(crate) async fn close(&self) {
-        self.inner.pool.close();
-        // A call that waits for the server finds out.
-        self.connector().server_is_back.send_replace(());
         let deadline = self.config().close_timeout.and_then(|limit| Instant::now().checked_add(limit));
-        self.inner.bulk.close(deadline);
-        let ends: Vec<_> =
-            self.inner.multiplexers.iter().map(|multiplexer| multiplexer.close(deadline)).collect();
+        let ended = self.begin_to_close(deadline);
         if self.is_closed() && self.connector().registry.drained().now_or_never().is_some() {
             // That runtime, whose clock would be used, may have shut down.
             return;
         }
-        let ended = async {
-            for end in ends {
-                // Never sent to: dropped at the end.
-                drop(end.await);
-            }
-        };
         let parted = self.connector().registry.drained();
         match deadline {
             None => {
@@ -108,6 +97,26 @@ impl Server {
                 drop(self.runtime().timed(|| timeout_at(late, ended)).await);
                 // The rest is drained in the background.
                 drop(self.runtime().timed(|| timeout_at(deadline, parted)).await);
+            }
+        }
+    }
+
+    /// Refuses new calls, and ends connections after the replies to earlier ones, or at the deadline. The future returned waits for the ends of
+    /// the shared ones.
+    pub(crate) fn begin_to_close(
+        &self,
+        deadline: Option<Instant>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        self.inner.pool.close();
+        // A call that waits for the server finds out.
+        self.connector().server_is_back.send_replace(());
+        self.inner.bulk.close(deadline);
+        let ends: Vec<_> =
+            self.inner.multiplexers.iter().map(|multiplexer| multiplexer.close(deadline)).collect();
+        async move {
+            for end in ends {
+                // Never sent to: dropped at the end.
+                drop(end.await);
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::client::{Client, Deployment};
 use crate::command::{CRLF, Command, RefusedCommand};
 use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
-use crate::link::{Outstanding, RawConnection};
+use crate::link::{Deadline, Outstanding, RawConnection};
 use crate::server::Server;
 use crate::spans::Call;
 use crate::stats::Purpose;
@@ -121,7 +121,9 @@ impl Server {
             return Err(refusal.into());
         }
         let limit = self.config().limit(&command);
-        self.checkout(Purpose::Dedicated).await?.stream_reply(command, limit).await
+        let deadline = limit.and_then(Deadline::after);
+        let (connection, _) = self.checkout_until(Purpose::Dedicated, deadline).await?;
+        connection.stream_reply(command, limit).await
     }
 
     async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
@@ -129,7 +131,9 @@ impl Server {
             return Err(refusal.into());
         }
         let limit = self.config().limit(&command);
-        self.checkout(Purpose::Dedicated).await?.stream_argument(command, len, limit).await
+        let deadline = limit.and_then(Deadline::after);
+        let (connection, _) = self.checkout_until(Purpose::Dedicated, deadline).await?;
+        connection.stream_argument(command, len, limit).await
     }
 }
 

@@ -8,6 +8,7 @@ use crate::cluster::Cluster;
 use crate::command::{Command, CommandClass, IntoCommand, RefusedCommand, Reply, ToArg};
 use crate::dedicated::Dedicated;
 use crate::error::{AbortedTransaction, Error};
+use crate::link::Deadline;
 use crate::pipeline::convert_replies;
 use crate::server::Server;
 use crate::spans::{Batch, Call};
@@ -15,6 +16,9 @@ use crate::stats::{ConnectionInfo, Purpose};
 
 /// Commands that the server runs all or none, with no command of another client in between: [`Client::transaction`],
 /// [`Watch::transaction`]. In a cluster, their keys must be in one slot.
+///
+/// Within it, a blocking command such as BLPOP returns at once. A transaction with one, or with WAIT, has a connection to itself all the
+/// same: if the server refuses MULTI, that command blocks the connection.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -38,8 +42,8 @@ pub struct Transaction {
 /// Where a transaction runs.
 #[derive(Debug)]
 enum Place {
-    /// On the shared connection, in one piece.
-    Shared(Server),
+    /// On the shared connection, in one piece. With a command that may block: on a connection to itself.
+    Server(Server),
     /// On the node of the keys.
     Cluster(Cluster),
     /// On the connection of the WATCH.
@@ -47,11 +51,12 @@ enum Place {
 }
 
 impl Client {
-    /// Begins a transaction. It is sent in one piece, so it may share the connection. In a cluster, its keys must be in one slot. If one of
-    /// these keys is on the move to another node, the transaction waits until the slot has arrived: ASK cannot be followed within MULTI.
+    /// Begins a transaction. It is sent in one piece, so it may share the connection, unless [one of its commands may block](Transaction). In a
+    /// cluster, its keys must be in one slot. If one of these keys is on the move to another node, the transaction waits until the slot has
+    /// arrived: ASK cannot be followed within MULTI.
     pub fn transaction(&self) -> Transaction {
         Transaction::new(match &self.deployment {
-            Deployment::Server(server) => Place::Shared(server.clone()),
+            Deployment::Server(server) => Place::Server(server.clone()),
             Deployment::Cluster(cluster) => Place::Cluster(cluster.clone()),
         })
     }
@@ -95,7 +100,19 @@ impl Client {
 impl Server {
     /// Sends WATCH on a dedicated connection.
     async fn watch(&self, command: Command) -> Result<Watch, Error> {
-        Watch::begin(self, self.checkout(Purpose::Call).await?, command).await
+        let deadline = self.config().limit(&command).and_then(Deadline::after);
+        let (connection, deadline) = self.checkout_until(Purpose::Call, deadline).await?;
+        Watch::begin(self, connection, command, deadline).await
+    }
+
+    /// Sends a transaction, from MULTI to EXEC: on a connection of its own if one of its commands may block. Returns the replies to all of it.
+    async fn run_transaction(&self, commands: &[Command]) -> Result<Vec<Reply>, Error> {
+        if !commands.iter().any(Command::blocks) {
+            return self.run_pipeline(commands.iter().collect()).await;
+        }
+        let deadline = self.config().limit_together(commands).and_then(Deadline::after);
+        let (mut connection, deadline) = self.checkout_until(Purpose::Call, deadline).await?;
+        connection.exchange_all(commands, deadline).await
     }
 }
 
@@ -113,9 +130,11 @@ impl Watch {
         client: &Server,
         mut connection: Dedicated,
         watch: Command,
+        deadline: Option<Deadline>,
     ) -> Result<Self, Error> {
         connection.set_reusable(false);
-        connection.execute(client.limited(watch)).await?;
+        let call = Call::command(client.endpoint(), &watch);
+        call.run(connection.exchange_until(watch, deadline)).await?;
         Ok(Self { client: client.clone(), connection })
     }
 
@@ -216,18 +235,18 @@ impl Transaction {
             check(command)?;
         }
         let endpoint = match &self.place {
-            Place::Shared(client) | Place::Watching(client, _) => client.endpoint(),
+            Place::Server(client) | Place::Watching(client, _) => client.endpoint(),
             Place::Cluster(cluster) => cluster.endpoint(),
         };
         let call = Call::batch(endpoint, Batch::Transaction, &self.commands[1..]);
         self.commands.push(Command::new("EXEC"));
         let execute = async {
             let replies = match self.place {
-                Place::Shared(client) => client.run_pipeline(self.commands.iter().collect()).await?,
+                Place::Server(client) => client.run_transaction(&self.commands).await?,
                 Place::Cluster(cluster) => cluster.run_transaction(&self.commands).boxed().await?,
                 Place::Watching(client, mut connection) => {
-                    let limit = client.config().limit_together(&self.commands);
-                    let replies = connection.exchange_all(&self.commands, limit).await?;
+                    let deadline = client.config().limit_together(&self.commands).and_then(Deadline::after);
+                    let replies = connection.exchange_all(&self.commands, deadline).await?;
                     // EXEC ends every watch, executed or not.
                     connection.set_reusable(true);
                     replies

@@ -1,14 +1,16 @@
 //! Transactions in a cluster: MULTI to EXEC on the node of one slot, and WATCH before it.
 
+use tokio::time::Instant;
 use valkey_rdma_resp::{ServerError, ServerErrorKind};
 
-use super::call::{ClusterCall, Target, within};
+use super::call::{ClusterCall, Target};
 use super::client::Cluster;
 use super::core::Place;
 use super::route::slot_of;
 use super::unknown_commands::Described;
 use crate::command::table::{Access, find, for_each_key};
 use crate::command::{Command, Commands, EncodedPipeline, Reply};
+use crate::dedicated::Dedicated;
 use crate::error::{ClusterError, Error};
 use crate::link::Deadline;
 use crate::stats::Purpose;
@@ -22,10 +24,10 @@ impl Cluster {
         let target = Target::Slot(slot, Access::Write);
         let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(true).dedicated();
         let attempt = |place: Place| {
-            let command = within(&command, deadline);
+            let command = command.clone();
             async move {
-                let connection = self.core.checkout(&place, Purpose::Call).await?;
-                let begun = Watch::begin(&place.client, connection, command).await;
+                let (connection, deadline) = self.checkout_until(&place, deadline).await?;
+                let begun = Watch::begin(&place.client, connection, command, deadline).await;
                 begun.map_err(|error| match error {
                     Error::Server(error) => waited_out(error).into(),
                     error => error,
@@ -35,7 +37,8 @@ impl Cluster {
         call.run(attempt).await
     }
 
-    /// Sends a transaction, from MULTI to EXEC, to the node of its keys. Returns the replies to all of it.
+    /// Sends a transaction, from MULTI to EXEC, to the node of its keys: with a command that may block, on a connection of its own. Returns
+    /// the replies to all of it.
     pub(crate) async fn run_transaction(&self, commands: &[Command]) -> Result<Vec<Reply>, Error> {
         let inner = &commands[1..commands.len() - 1];
         let deadline = self.core.config.limit_together(inner).and_then(Deadline::after);
@@ -45,12 +48,31 @@ impl Cluster {
         let repeatable = inner.iter().all(Command::is_idempotent);
         let target = Target::Slot(slot, Access::Write);
         let call = ClusterCall::new(&self.core, target, deadline, "MULTI").repeatable(repeatable);
+        if inner.iter().any(Command::blocks) {
+            let attempt = |place: Place| async move {
+                let (mut connection, deadline) = self.checkout_until(&place, deadline).await?;
+                let replies = connection.exchange_all(commands, deadline).await?;
+                redirection(&replies).map_or(Ok(replies), Err)
+            };
+            return call.dedicated().run(attempt).await;
+        }
         let attempt = |place: Place| async move {
             let encoded: EncodedPipeline = commands.iter().collect();
             let replies = place.client.send(Commands::Many(encoded), deadline).await.all()?;
             redirection(&replies).map_or(Ok(replies), Err)
         };
         call.run(attempt).await
+    }
+
+    /// A connection for a call at a place, and until when the call may use it: connecting has the endpoint's timeout in addition.
+    async fn checkout_until(
+        &self,
+        place: &Place,
+        deadline: Option<Deadline>,
+    ) -> Result<(Dedicated, Option<Deadline>), Error> {
+        let begin = Instant::now();
+        let connection = self.core.checkout(place, Purpose::Call).await?;
+        Ok((connection, deadline.and_then(|deadline| deadline.put_off(begin.elapsed()))))
     }
 }
 

@@ -31,7 +31,8 @@ pub enum CommandClass {
     Function,
     /// MULTI: opens a transaction.
     Multi,
-    /// EXEC or DISCARD: ends a transaction.
+    /// EXEC or DISCARD: ends a transaction. With arguments too, although the server refuses it then: EXEC discards the transaction, and
+    /// DISCARD lets EXEC fail.
     EndMulti,
     /// WATCH.
     Watch,
@@ -116,7 +117,7 @@ impl CommandClass {
         class
     }
 
-    /// True if the class of the command may change with this argument. HELLO, EXEC and DISCARD are named without arguments.
+    /// True if the class of the command may change with this argument. HELLO is named without arguments.
     pub(super) fn depends_on(self, at: usize) -> bool {
         match self {
             Self::Empty | Self::Client | Self::Script | Self::Function => at <= 1,
@@ -147,8 +148,6 @@ impl CommandClass {
             (1, Self::Script | Self::Function) if is("KILL") => Self::Kills,
             (1, Self::Function) if is("STATS") => Self::ScriptStats,
             (1, Self::Hello) => Self::HelloWithArguments,
-            // The server refuses it. After DISCARD the transaction is still open.
-            (1, Self::EndMulti) => Self::Ordinary,
             (2, Self::Silences) if is("ON") => Self::ReplyOn,
             (2, Self::Tracking(_)) => Self::Tracking(is("ON")),
             (2, Self::NoEvict(_)) => Self::NoEvict(is("ON")),

@@ -175,9 +175,10 @@ fn what_another_library_has_encoded_is_recognised_too() {
     assert_eq!(packed("XREADGROUP GROUP g c BLOCK 5 STREAMS s >").class(), CommandClass::Blocks);
     assert_eq!(packed("XREADGROUP BLOCK 5 GROUP g c STREAMS s >").class(), CommandClass::Blocks);
     assert_eq!(packed("XREADGROUP GROUP g c STREAMS block >").class(), CommandClass::Ordinary);
-    assert_eq!(packed("EXEC").class(), CommandClass::EndMulti);
+    for ends in ["EXEC", "EXEC extra", "DISCARD extra"] {
+        assert_eq!(packed(ends).class(), CommandClass::EndMulti);
+    }
     assert_eq!(packed("SCRIPT KILL").class(), CommandClass::Kills);
     assert_eq!(packed("CLIENT UNPAUSE").class(), CommandClass::Overtakes);
-    assert_eq!(packed("DISCARD extra").class(), CommandClass::Ordinary);
     assert_eq!(wire(packed("SET k v")), wire(Command::from_args(["SET", "k", "v"])));
 }

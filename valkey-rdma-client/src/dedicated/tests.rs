@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::client::Client;
 use crate::config::Config;
-use crate::error::Fate;
+use crate::error::{AbortedTransaction, Fate};
 use crate::link::tests::{Door, PING, Peer, pair};
 
 const BLPOP: &str = "*3\r\n$5\r\nBLPOP\r\n$1\r\nl\r\n$1\r\n0\r\n";
@@ -266,4 +266,50 @@ async fn calls_on_a_node_that_may_be_replaced_share_the_questions_to_it() {
     for call in calls {
         call.await.expect("no panic").expect("answered");
     }
+}
+
+/// If its MULTI is refused, it blocks its connection.
+#[tokio::test(start_paused = true)]
+async fn a_transaction_with_a_command_that_blocks_leaves_the_shared_connection_to_others() {
+    let (client, door, mut shared) = pair(&Config::default()).await;
+    let mut own = door.admit();
+    let transaction = client.transaction().command(["BLPOP", "l", "0"]).execute();
+    let serve = async {
+        own.greet().await;
+        own.expect(&["*1\r\n$5\r\nMULTI\r\n", BLPOP, "*1\r\n$4\r\nEXEC\r\n"].concat()).await;
+        own.say(b"-NOPERM no permissions to run the 'multi' command\r\n").await;
+        let pong = async {
+            shared.expect(PING).await;
+            shared.say(b"+PONG\r\n").await;
+        };
+        let (reply, ()) = tokio::join!(client.command(["PING"]), pong);
+        reply.expect("not behind it");
+        own.say(b"_\r\n-ERR EXEC without MULTI\r\n").await;
+    };
+    let both = timeout(FOREVER, async { tokio::join!(transaction, serve) }).await;
+    let error = both.expect("no hang").0.expect_err("not begun");
+    assert!(matches!(error, Error::Aborted(AbortedTransaction::NotBegun { .. })), "{error:?}");
+}
+
+/// Whether the server is in a transaction when it reads one cannot be known before.
+#[tokio::test(start_paused = true)]
+async fn a_pipeline_takes_no_command_that_blocks_also_behind_multi() {
+    let (client, _door, _shared) = pair(&Config::default()).await;
+    for (lines, instead) in [
+        (&["MULTI", "BLPOP l 0", "EXEC"][..], "Transaction"),
+        (&["MULTI x", "BLPOP l 0", "EXEC"], "Transaction"),
+        (&["MULTI", "SET a 1", "EXEC x", "XREAD BLOCK 0 STREAMS s $", "EXEC"], "Transaction"),
+        (&["MULTI", "WAIT 1 0", "EXEC"], "Transaction"),
+        (&["BLPOP l 0"], "Client::blocking_command"),
+        (&["MULTI", "SET a 1", "EXEC x"], "add EXEC"),
+    ] {
+        let mut pipeline = client.pipeline();
+        for line in lines {
+            pipeline.push(line.split(' '));
+        }
+        let error = pipeline.send().await.expect_err("refused");
+        assert!(matches!(error, Error::Refused(_)) && error.to_string().contains(instead), "{error}");
+    }
+    let ends_early = client.transaction().command(["EXEC", "x"]).command(["SET", "a", "1"]).execute().await;
+    assert!(matches!(ends_early, Err(Error::Refused(_))), "{ends_early:?}");
 }

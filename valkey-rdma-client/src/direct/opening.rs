@@ -45,8 +45,7 @@ impl Opening {
     }
 
     fn add(&mut self, request: Request) {
-        let limit = self.server.config().offline_timeout;
-        let patience = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let patience = self.server.patience(None);
         self.waiting.push_back(Waiting { request, patience });
     }
 
@@ -122,7 +121,7 @@ impl Opening {
         let cause = loop {
             let due = self.waiting.iter().filter_map(|waiting| Some(waiting.request.deadline?.at)).min();
             tokio::select! {
-                connected = &mut connected => return connected,
+                connected = &mut connected => return connected.map(|(raw, _connecting)| raw),
                 message = self.orders.messages.recv() => match message {
                     Some(Message::Begin(request)) => self.add(request),
                     Some(Message::Close(_)) | None => break LostCause::Closed,

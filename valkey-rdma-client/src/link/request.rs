@@ -99,6 +99,11 @@ impl Deadline {
         Some(Self { at: Instant::now().checked_add(limit)?, limit })
     }
 
+    /// Moves it by this time, which does not count. `None` as above.
+    pub(crate) fn put_off(self, by: Duration) -> Option<Self> {
+        Some(Self { at: self.at.checked_add(by)?, ..self })
+    }
+
     /// True if there was no time from the beginning.
     pub(crate) fn is_at_once(self) -> bool {
         self.limit.is_zero()

@@ -1,5 +1,6 @@
 //! [`ElementScan`]: the elements of a hash, a set or a sorted set, batch by batch or as a stream.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use bytes::Bytes;
@@ -38,7 +39,7 @@ use crate::error::Error;
 ///
 /// If the only server restarts or fails over in the middle of a scan, the cursor means another place there, so elements may be missed: begin
 /// anew after [`ConnectionEvent::Reconnected`](crate::ConnectionEvent::Reconnected) where that matters.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a scan asks for nothing until its batches or elements are read"]
 pub struct ElementScan<T> {
     client: Client,
@@ -105,6 +106,17 @@ impl<T: FromValue + Send + 'static> ElementScan<T> {
         one_by_one(stream::try_unfold(self, |mut scan| async move {
             Ok(scan.next_batch().await?.map(|batch| (batch, scan)))
         }))
+    }
+}
+
+/// Does not show the key: it may be secret.
+impl<T> fmt::Debug for ElementScan<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ElementScan")
+            .field("client", &self.client)
+            .field("name", &self.name)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 

@@ -94,3 +94,14 @@ async fn a_user_who_may_not_load_scripts_sends_their_text() {
     };
     tokio::join!(ask, serve);
 }
+
+#[tokio::test]
+async fn debug_output_holds_neither_keys_nor_arguments() {
+    let (client, _door, _peer) = pair(&Config::default()).await;
+    let script = Script::function("f");
+    let invocation = script.invoke().key("key:hush").arg("hush").arg(60);
+    let text = format!("{invocation:?}");
+    assert!(text.contains("keys: 1, args: 2") && !text.contains("hush"), "{text}");
+    let text = format!("{:?}", client.scan_set("key:hush"));
+    assert!(text.contains("SSCAN") && !text.contains("hush"), "{text}");
+}

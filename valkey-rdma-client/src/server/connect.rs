@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostConnection};
 use crate::events::ServerEvents;
-use crate::link::{Connector, IdlePool, Liveness, RawConnection};
+use crate::link::{Connector, Deadline, IdlePool, Liveness, RawConnection};
 use crate::link::{Multiplexer, PushHook, Redialer};
 use crate::runtime::Runtime;
 use crate::stats::Purpose;
@@ -77,22 +77,25 @@ impl Server {
         Ok(Self::assemble(multiplexers, connector, events))
     }
 
-    /// Makes one more connection. While the client reconnects, this waits for the server as long as commands do.
-    pub(crate) fn connect_another(
-        &self,
-        purpose: Purpose,
-    ) -> impl Future<Output = Result<RawConnection, Error>> {
-        let limit = self.config().offline_timeout;
-        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
-        self.connect_another_until(purpose, end)
+    /// Until when a call that begins now waits for a server that is away: as long as commands do, and not past its deadline.
+    pub(crate) fn patience(&self, deadline: Option<Deadline>) -> Option<Instant> {
+        let offline = self.config().offline_timeout.and_then(|limit| Instant::now().checked_add(limit));
+        offline.into_iter().chain(deadline.map(|deadline| deadline.at)).min()
     }
 
-    /// Makes one more connection. While the client reconnects, this waits for the server until `end`.
+    /// Makes one more connection. While the client reconnects, this waits for the server as long as commands do.
+    pub(crate) async fn connect_another(&self, purpose: Purpose) -> Result<RawConnection, Error> {
+        let (raw, _connecting) = self.connect_another_until(purpose, self.patience(None)).await?;
+        Ok(raw)
+    }
+
+    /// Makes one more connection. While the client reconnects, this waits for the server until `end`. Returns how long connecting took too,
+    /// without that wait.
     pub(crate) async fn connect_another_until(
         &self,
         purpose: Purpose,
         end: Option<Instant>,
-    ) -> Result<RawConnection, Error> {
+    ) -> Result<(RawConnection, Duration), Error> {
         // The attempts are a part of the call that waits for them.
         let connect = self.clone().connect_here(purpose, end).in_current_span();
         let connected = self.runtime().run(connect).await;
@@ -100,7 +103,11 @@ impl Server {
     }
 
     /// Makes one more connection, on the current runtime.
-    async fn connect_here(self, purpose: Purpose, end: Option<Instant>) -> Result<RawConnection, Error> {
+    async fn connect_here(
+        self,
+        purpose: Purpose,
+        end: Option<Instant>,
+    ) -> Result<(RawConnection, Duration), Error> {
         let connector = self.connector();
         let begin = Instant::now();
         // Before the attempt, so that no news is missed.
@@ -108,10 +115,11 @@ impl Server {
             self.check_open()?;
             let raw = connector.connect(purpose).await?;
             self.check_open()?;
-            return Ok(raw);
+            return Ok((raw, begin.elapsed()));
         };
         loop {
             self.check_open()?;
+            let attempt = Instant::now();
             let connected = match redialer.is_loading() || self.is_reconnecting() {
                 true => redialer.attempt_loaded(connector, purpose).await,
                 false => redialer.attempt(connector.connect(purpose)).await,
@@ -119,7 +127,7 @@ impl Server {
             let error = match connected {
                 Ok(raw) => {
                     self.check_open()?;
-                    return Ok(raw);
+                    return Ok((raw, attempt.elapsed()));
                 }
                 Err(error) => error,
             };
@@ -140,7 +148,7 @@ impl Server {
             };
             // Whether there was news or time has passed, it is time for the next attempt.
             let pause = redialer.pause(|| false);
-            match until {
+            match until.into_iter().chain(end).min() {
                 Some(until) => drop(timeout_at(until, pause).await),
                 None => pause.await,
             }

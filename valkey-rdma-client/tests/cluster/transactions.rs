@@ -1,6 +1,6 @@
 //! Transactions in one slot.
 
-use valkey_rdma_client::{AbortedTransaction, ClusterError, Error};
+use valkey_rdma_client::{AbortedTransaction, ClusterError, Error, Purpose, Value};
 
 use crate::target::target;
 
@@ -54,6 +54,21 @@ async fn more_keys_of_the_slot_can_be_watched() {
     cluster.command(["SET", &second, "2"]).await.expect("set");
     let outcome = watch.transaction().command(["SET", &first, "3"]).execute().await;
     assert!(matches!(outcome, Err(Error::Aborted(AbortedTransaction::Watched))), "{outcome:?}");
+}
+
+/// If the node refuses its MULTI, it blocks its connection.
+#[tokio::test]
+async fn a_transaction_with_a_command_that_blocks_has_a_connection_to_itself() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let list = target.key("{b}list");
+    let idle = || cluster.connections().iter().filter(|status| status.purpose == Purpose::Idle).count();
+    assert_eq!(idle(), 0);
+    let transaction = cluster.transaction().command(["BLPOP", &list, "0"]).command(["RPUSH", &list, "x"]);
+    let replies = transaction.execute().await.expect("executed");
+    assert!(replies[0].as_ref().is_ok_and(Value::is_nil) && replies[1].is_ok(), "{replies:?}");
+    assert_eq!(idle(), 1, "it waits for the next such call");
+    cluster.command(["DEL", &list]).await.expect("deleted");
 }
 
 mod mocks_only {

@@ -22,7 +22,8 @@ use crate::sync::{Mutex, lock};
 /// A runtime of async tasks for programs without async. A thread that calls while no other one does drives it: it takes the events of the
 /// network itself. A background thread drives it while no thread calls, and while several do.
 ///
-/// Dropping the last clone ends the runtime and drops its tasks.
+/// Dropping the last clone ends the runtime and drops its tasks, when what [`at_end`](Self::at_end) was given is done. In a forked child it
+/// does nothing.
 #[derive(Clone)]
 pub struct Reactor(Arc<Owner>);
 
@@ -38,7 +39,11 @@ struct Inner {
     process: u32,
     /// See [`Reactor::keep_in_background`].
     kept: AtomicBool,
+    /// See [`Reactor::at_end`].
+    last: Mutex<Option<Last>>,
 }
+
+type Last = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Reactor {
     /// Starts the background thread, with a name for debuggers. It leaves signals to the program's threads, and calls `begin` first.
@@ -56,6 +61,7 @@ impl Reactor {
             turns: Turns::default(),
             process: process::id(),
             kept: AtomicBool::new(false),
+            last: Mutex::default(),
         });
         let thread = thread::Builder::new().name(thread_name.to_owned());
         let drives = inner.clone();
@@ -110,6 +116,12 @@ impl Reactor {
         }
     }
 
+    /// The background thread drives this future to its end when the last clone was dropped, before the runtime ends. Dropping does not wait for
+    /// it, nor does the end of the process. A forked child neither runs nor drops it: what it holds is its parent's.
+    pub fn at_end(&self, last: impl Future<Output = ()> + Send + 'static) {
+        *lock(&self.inner().last) = Some(Box::pin(last));
+    }
+
     /// Leaves the runtime to the background thread for as long as the guest exists.
     pub(crate) fn guest(&self) -> Guest {
         self.inner().turns.add_guest();
@@ -152,10 +164,11 @@ impl Reactor {
         }
     }
 
-    /// Ends the runtime although clones of this exist, and drops its tasks: before the end of the process. No thread may begin to wait.
-    /// One that drives now is waited for, up to `patience`; if it goes on, nothing is dropped.
+    /// Ends the runtime although clones of this exist, and drops its tasks, and what is left for the end: before the end of the process. No thread
+    /// may begin to wait. One that drives now is waited for, up to `patience`; if it goes on, its tasks are not dropped.
     pub fn shut_down(&self, patience: Duration) {
         let inner = self.inner();
+        let _not_run = lock(&inner.last).take();
         inner.turns.end();
         if inner.turns.wait_for_end(patience)
             && let Some(runtime) = lock(&inner.runtime).take()
@@ -220,6 +233,10 @@ impl Inner {
     fn in_background(self: Arc<Self>) {
         while let Some(turn) = self.turns.background() {
             self.block_on(turn.until_asked());
+        }
+        let last = lock(&self.last).take();
+        if let Some(last) = last {
+            self.block_on(last);
         }
         self.let_go();
     }

@@ -3,6 +3,7 @@
 use futures_util::future::join_all;
 
 use super::*;
+use crate::config::Backoff;
 
 /// As commands do.
 #[tokio::test(start_paused = true)]
@@ -130,4 +131,47 @@ async fn another_connection_waits_also_if_the_loss_is_noticed_later() {
     let mut peers = [door.admit(), door.admit()];
     join_all(peers.iter_mut().map(Peer::greet_any)).await;
     dedicated.await.expect("no panic").expect("the server is back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_the_server_within_its_own_limit() {
+    for offline in [None, Some(Duration::from_secs(10))] {
+        let config = Config::default().command_timeout(Duration::from_secs(2)).offline_timeout(offline);
+        let (client, _door, peer) = pair(&config).await;
+        drop(peer);
+        settle().await;
+        let pop = || Command::from_args(["BLPOP", "l", "0"]).timeout(Duration::from_secs(1));
+        let calls = async {
+            [
+                client.blocking_command(pop()).await.map(drop),
+                client.transaction().command(pop()).execute().await.map(drop),
+                client.get_into("k", &mut [0; 8]).await.map(drop),
+                client.stream_argument(Command::new("SET").arg("k"), 8).await.map(drop),
+                client.watch(["k"]).await.map(drop),
+                client.command(["FUNCTION", "STATS"]).await.map(drop),
+            ]
+        };
+        // Each would take 10 s, or for ever.
+        for outcome in timeout(Duration::from_secs(15), calls).await.expect("their limits") {
+            let error = outcome.expect_err("no server");
+            assert!(error.to_string().contains("connection refused"), "{error}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_has_waited_for_the_server_has_the_rest_of_its_time() {
+    let config = Config::default().reconnect(Backoff::default().max(Duration::from_millis(100)));
+    let (client, door, peer) = pair(&config).await;
+    drop(peer);
+    settle().await;
+    let waits = client.clone();
+    let pop = Command::from_args(["BLPOP", "l", "0"]).timeout(Duration::from_secs(9));
+    let call = tokio::spawn(async move { waits.blocking_command(pop).await });
+    sleep(Duration::from_secs(6)).await;
+    let mut peers = [door.admit(), door.admit()];
+    join_all(peers.iter_mut().map(Peer::greet_any)).await;
+    let outcome = timeout(Duration::from_secs(6), call).await.expect("not 9 s more").expect("no panic");
+    let error = outcome.expect_err("no reply");
+    assert_eq!(error.to_string(), "no reply from test:1 within 9s; the command may have run");
 }

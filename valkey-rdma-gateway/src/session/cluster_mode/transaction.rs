@@ -24,6 +24,8 @@ pub(super) struct Queued {
     no_ops: Vec<usize>,
     bytes: usize,
     slot: Option<u16>,
+    /// One of them may block: the library sends them on a connection of their own.
+    may_block: bool,
     /// A command was refused: EXEC will be too.
     has_failed: bool,
 }
@@ -136,6 +138,7 @@ impl Session {
             Ok(slot) => {
                 queued.slot = slot;
                 queued.bytes += command.len();
+                queued.may_block |= class == Class::Alone;
                 match is_no_op {
                     true => queued.no_ops.push(queued.commands.len() + queued.no_ops.len()),
                     false => queued.commands.push(built),
@@ -183,10 +186,14 @@ impl Session {
                 self.put(&completed(Reply::Array(Vec::new()), &queued.no_ops));
                 return Ok(());
             }
-            None => match self.library().await? {
-                Some(client) => (client.transaction(), None),
-                None => return Ok(()),
-            },
+            None => {
+                let Some(client) = self.library().await? else { return Ok(()) };
+                let permit = if queued.may_block { self.permit().await? } else { None };
+                if queued.may_block && permit.is_none() {
+                    return Ok(());
+                }
+                (client.transaction(), permit)
+            }
         };
         for command in queued.commands {
             transaction.push(command);

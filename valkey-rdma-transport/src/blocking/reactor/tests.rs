@@ -176,3 +176,38 @@ async fn inside_an_async_runtime_another_thread_drives() {
     // This would block here if it waited for the tasks.
     drop(reactor);
 }
+
+#[test]
+fn what_is_left_for_the_end_runs_before_the_runtime_ends() {
+    let reactor = reactor();
+    let (begin, begins) = oneshot::channel();
+    let (done, is_done) = mpsc::channel();
+    reactor.at_end(async move {
+        begins.await.expect("sent below");
+        tokio::spawn(yield_now()).await.expect("tasks run too");
+        done.send(()).expect("waited for");
+    });
+    // It does not wait.
+    drop(reactor);
+    begin.send(()).expect("it waits");
+    is_done.recv().expect("it runs to its end");
+}
+
+#[test]
+fn a_forked_child_neither_runs_nor_drops_what_is_left_for_the_end() {
+    let parents = reactor();
+    let inner = Inner {
+        handle: parents.handle().clone(),
+        runtime: Mutex::default(),
+        turns: Turns::default(),
+        process: process::id() + 1,
+        kept: AtomicBool::new(false),
+        last: Mutex::default(),
+    };
+    let childs = Reactor(Arc::new(Owner(Some(Arc::new(inner)))));
+    let held = Arc::new(());
+    let holds = held.clone();
+    childs.at_end(async move { drop(holds) });
+    drop(childs);
+    assert_eq!(Arc::strong_count(&held), 2);
+}
