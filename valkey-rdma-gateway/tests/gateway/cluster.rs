@@ -216,32 +216,6 @@ async fn a_transaction_of_one_slot_runs_as_a_whole() {
     }
 }
 
-/// As in a server.
-#[tokio::test]
-async fn what_begins_and_ends_transactions_takes_no_arguments() {
-    let (mocks, gateway) = cluster().await;
-    let mut client = gateway.client().await;
-    let key = mocks.key_of(0, 0);
-    let (set, get) = (format!("SET {key} x"), format!("GET {key}"));
-    for (line, expected) in [
-        ("MULTI x", "-ERR wrong number of arguments for 'multi' command"),
-        ("MULTI", "OK"),
-        (set.as_str(), "QUEUED"),
-        (
-            "EXEC x",
-            "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command",
-        ),
-        ("EXEC", "-ERR EXEC without MULTI"),
-        ("MULTI", "OK"),
-        (set.as_str(), "QUEUED"),
-        ("DISCARD x", "-ERR wrong number of arguments for 'discard' command"),
-        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
-        (get.as_str(), "(nil)"),
-    ] {
-        assert_eq!(client.say(line).await, expected, "{line}");
-    }
-}
-
 #[tokio::test]
 async fn a_transaction_over_slots_is_refused_and_nothing_of_it_runs() {
     let (mocks, gateway) = cluster().await;
