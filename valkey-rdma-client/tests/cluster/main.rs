@@ -24,5 +24,6 @@ mod mocks_only {
     mod replicas;
     mod scale;
     mod silence;
+    mod strangers;
     mod subscribing;
 }
