@@ -126,7 +126,7 @@ impl MockCluster {
         self.bus.topology().primary_of(node)
     }
 
-    /// The node's id in `CLUSTER NODES`.
+    /// The node's id in `CLUSTER NODES`. No node of another cluster in this process has it.
     pub fn id(&self, node: usize) -> String {
         self.bus.topology().nodes[node].id.to_string()
     }

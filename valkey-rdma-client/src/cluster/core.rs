@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use valkey_rdma_resp::Value;
 
 use super::address::PortRules;
-use super::discovery::ask;
+use super::discovery::{Sources, ask};
 use super::learned::Learned;
 use super::node::{DialSettings, Node};
 use super::refresh::{RefreshRequest, RefreshTask, request_refresh};
@@ -106,7 +106,7 @@ impl Core {
         let topology = Arc::new(Topology::new(settings, seeds.clone(), departed));
         let counters = Arc::<Mutex<ClusterCounters>>::default();
         let (limit, zones) = (template.timeout(), config.cluster.read_from.uses_zones());
-        topology.install(ask(&[seeds], limit, zones).await?);
+        topology.install(ask(&Sources { seeds, ..Sources::default() }, limit, zones).await?);
         let (refresh, requests) = mpsc::channel(MOST_REQUESTS);
         let task = RefreshTask {
             topology: Arc::downgrade(&topology),

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::address::PortRules;
-use crate::config::{Backoff, Config};
+use crate::config::{Backoff, Config, Members};
 use crate::endpoint::{Endpoint, NodeAddress};
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::{ConnectionEvent, EventHub, ServerEvents};
@@ -282,13 +282,25 @@ impl Node {
         Ok(())
     }
 
+    /// A connection of its own to the server at this address, also to one of another cluster: to read its map.
+    pub(super) async fn connect_to_any(&self) -> Result<Server, Error> {
+        self.connect_to(Members::default(), ServerEvents::alone()).await
+    }
+
     async fn connect(&self) -> Result<Server, Error> {
+        // One that only a redirection has named may have joined since the map was read.
+        let is_expected = self.endpoint.is_some() || lock(&self.facts).id.is_some();
+        let members = if is_expected { self.settings.config.members.clone() } else { Members::default() };
+        self.connect_to(members, ServerEvents::of_node(&self.settings.events, &self.address)).await
+    }
+
+    async fn connect_to(&self, members: Members, events: Arc<ServerEvents>) -> Result<Server, Error> {
         let endpoint = match &self.endpoint {
             Some(endpoint) => endpoint.clone(),
             None => self.settings.rules.endpoint(&self.address).await?,
         };
-        let events = ServerEvents::of_node(&self.settings.events, &self.address);
-        Server::start(Connector::new(endpoint, self.settings.config.clone()), None, events).await
+        let config = Config { members, ..self.settings.config.clone() };
+        Server::start(Connector::new(endpoint, config), None, events).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! [`View`]: what one node says of the slots, read from its reply to CLUSTER SLOTS.
 
 use crate::endpoint::NodeAddress;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use valkey_rdma_resp::Value;
 
@@ -38,13 +38,13 @@ pub(super) struct ViewNode {
 
 impl View {
     /// Reads a reply. `answering` is the address of the node that answers: it stands in for an endpoint that the cluster
-    /// does not know, and for port 0. The error says what makes no sense.
+    /// does not know, and for port 0. `id` is the id of that node, if it is known. The error says what makes no sense.
     ///
     /// Shape: an array of `[first, last, primary, replica...]`, a node being `[endpoint, port, id, metadata]`. The metadata are names and
     /// values of the endpoints that are not preferred.
     ///
     /// Source: valkey.io/commands/cluster-slots.
-    pub(super) fn read(reply: &Value, answering: &NodeAddress) -> Result<Self, String> {
+    pub(super) fn read(reply: &Value, answering: &NodeAddress, id: Option<&str>) -> Result<Self, String> {
         let entries = reply.as_slice().ok_or_else(|| reply.describe())?;
         if entries.len() > SLOTS {
             return Err(format!("{} ranges, for {SLOTS} slots", entries.len()));
@@ -71,7 +71,7 @@ impl View {
             }
             let mut nodes = Vec::with_capacity(count);
             for (at, field) in fields.iter().enumerate().skip(2) {
-                match ViewNode::read(field, answering)? {
+                match ViewNode::read(field, answering, id)? {
                     Some(node) => nodes.push(node),
                     // Slots of an unknown primary are not served by its replicas either.
                     None if at == 2 => break,
@@ -94,6 +94,30 @@ impl View {
         Ok(view)
     }
 
+    /// The ids of its nodes, as far as it has them.
+    pub(super) fn ids(&self) -> HashSet<String> {
+        self.nodes().filter_map(|node| node.id.clone()).collect()
+    }
+
+    /// The ids by which other clusters are recognized. None if all nodes have one address: what answers there is the cluster.
+    pub(super) fn distinctive_ids(&self) -> HashSet<String> {
+        let first = self.nodes().next();
+        match self.nodes().all(|node| first.is_some_and(|first| first.address == node.address)) {
+            true => HashSet::new(),
+            false => self.ids(),
+        }
+    }
+
+    /// True if it may be about the cluster that has nodes with these ids: it has one of them, or there are no ids to compare.
+    pub(super) fn is_of(&self, ids: &HashSet<String>) -> bool {
+        let mut own = self.nodes().filter_map(|node| node.id.as_ref()).peekable();
+        ids.is_empty() || own.peek().is_none() || own.any(|id| ids.contains(id))
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &ViewNode> {
+        self.shards.iter().flatten()
+    }
+
     /// How many slots it has nodes for.
     pub(super) fn covered(&self) -> usize {
         self.ranges.iter().map(|range| usize::from(range.last - range.first) + 1).sum()
@@ -101,8 +125,8 @@ impl View {
 }
 
 impl ViewNode {
-    /// `None` for a node that has neither an endpoint, but `?`, nor an address.
-    fn read(field: &Value, answering: &NodeAddress) -> Result<Option<Self>, String> {
+    /// `None` for a node whose address is not known.
+    fn read(field: &Value, answering: &NodeAddress, own_id: Option<&str>) -> Result<Option<Self>, String> {
         let fields = field.as_slice().ok_or_else(|| format!("{} as a node", field.describe()))?;
         let host = match fields.first() {
             Some(Value::Nil) => Some(""),
@@ -112,17 +136,21 @@ impl ViewNode {
         let host = match host.ok_or("a node without an endpoint")? {
             // The cluster prefers host names, and this node announces none.
             "?" => match fields.get(3).and_then(ip) {
-                // The answering node itself, which does not know its address yet.
-                Some("") => &answering.host,
                 Some(ip) => ip,
                 None => return Ok(None),
             },
-            "" => &answering.host,
             host => host,
         };
+        let is_nameless = host.is_empty();
+        // The answering node itself, which does not know its address yet, or announces none.
+        let host = if is_nameless { &*answering.host } else { host };
         let port = fields.get(1).and_then(Value::as_int).and_then(|port| u16::try_from(port).ok());
         let port = port.ok_or_else(|| format!("a port of {host} that is not one"))?;
         let id = fields.get(2).and_then(Value::as_str).map(str::to_owned);
+        // A node that the cluster has lost: it is back at another address, or another cluster's node has its address now.
+        if is_nameless && port == 0 && id.as_deref().zip(own_id).is_some_and(|(id, own)| id != own) {
+            return Ok(None);
+        }
         let (port, port_assumed) = if port == 0 { (answering.port, true) } else { (port, false) };
         Ok(Some(Self { address: NodeAddress::new(host, port), id, port_assumed }))
     }
@@ -161,7 +189,7 @@ mod tests {
     }
 
     fn read(entries: impl IntoIterator<Item = Value>) -> Result<View, String> {
-        View::read(&Value::Array(entries.into_iter().collect()), &NodeAddress::new("seed", 7))
+        View::read(&Value::Array(entries.into_iter().collect()), &NodeAddress::new("seed", 7), Some("id"))
     }
 
     #[test]
@@ -187,6 +215,33 @@ mod tests {
         let view = read([range(0, 9, [node("a", 0)])]).expect("a map");
         assert_eq!(view.shards[0][0].address, NodeAddress::new("a", 7));
         assert!(view.shards[0][0].port_assumed);
+    }
+
+    /// `noaddr` of CLUSTER NODES.
+    #[test]
+    fn of_nodes_without_host_and_port_only_the_answering_one_is_known() {
+        let nameless = |host, id| Value::Array(vec![host, Value::Int(0), text(id), Value::Array(Vec::new())]);
+        for host in [text(""), Value::Nil] {
+            let lost = || nameless(host.clone(), "another");
+            let own = nameless(host.clone(), "id");
+            let view = read([range(0, 9, [own, lost()]), range(10, 19, [lost(), node("b", 1)])]);
+            let view = view.expect("a map");
+            assert_eq!((view.shards.len(), view.shards[0].len(), view.covered()), (1, 1, 10));
+            assert_eq!(view.shards[0][0].address, NodeAddress::new("seed", 7));
+        }
+    }
+
+    #[test]
+    fn a_view_is_of_a_cluster_if_they_have_a_node_in_common_or_no_ids() {
+        let view = read([range(0, 9, [node("a", 1), node("b", 2)])]).expect("a map");
+        let ids = |ids: &[&str]| ids.iter().map(ToString::to_string).collect::<HashSet<_>>();
+        assert!(view.is_of(&ids(&["id", "x"])) && view.is_of(&ids(&[])));
+        assert!(!view.is_of(&ids(&["x"])));
+        let nameless = Value::Array(vec![text("a"), Value::Int(1)]);
+        assert!(read([range(0, 9, [nameless])]).expect("a map").is_of(&ids(&["x"])));
+        assert_eq!(view.distinctive_ids(), ids(&["id"]));
+        let one = read([range(0, 9, [node("a", 1), node("a", 1)])]).expect("a map");
+        assert_eq!((one.distinctive_ids(), one.ids()), (ids(&[]), ids(&["id"])));
     }
 
     #[test]
@@ -229,7 +284,8 @@ mod tests {
         assert!(error(vec![range(0, 9, [Value::Array(Vec::new())])]).contains("without an endpoint"));
         let twice = vec![range(0, 9, [node("a", 1)]), range(9, 12, [node("b", 1)])];
         assert!(error(twice).contains("slot 9 in two ranges"));
-        let not_an_array = View::read(&text("PONG"), &NodeAddress::new("seed", 7)).expect_err("nonsense");
+        let not_an_array = View::read(&text("PONG"), &NodeAddress::new("seed", 7), None);
+        let not_an_array = not_an_array.expect_err("nonsense");
         assert!(not_an_array.contains("string"), "{not_an_array}");
         assert_eq!(read([]).expect("an empty cluster").covered(), 0);
     }

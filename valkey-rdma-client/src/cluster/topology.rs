@@ -7,7 +7,7 @@ use arc_swap::{ArcSwap, Guard};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
-use super::discovery::Report;
+use super::discovery::{Report, Sources};
 use super::node::{DialSettings, Facts, Node};
 use super::slot_map::{Shard, SlotMap};
 use super::slots_reply::View;
@@ -36,6 +36,8 @@ struct Known {
     view: Option<View>,
     /// True if MOVED has changed the map since.
     patched: bool,
+    /// True once a node has said the same id of itself as in its map. Only then, connections are checked: a proxy may make up either.
+    ids_agree: bool,
 }
 
 impl Topology {
@@ -90,12 +92,11 @@ impl Topology {
         *self.version.borrow()
     }
 
-    /// The nodes to ask for the map, the most promising first: connected ones, then others; and the seeds, to be asked if none of these
-    /// answers. Shuffled, so that clients do not all ask the same nodes.
-    pub(super) fn sources(&self) -> [Vec<Arc<Node>>; 2] {
+    /// The nodes to ask for the map, the most promising first: connected ones, then others; and the seeds. Shuffled, so that clients do not
+    /// all ask the same nodes.
+    pub(super) fn sources(&self) -> Sources {
         let nodes = self.map.load().nodes();
-        let is_node = |seed: &&Arc<Node>| nodes.iter().any(|node| Arc::ptr_eq(node, seed));
-        let mut seeds: Vec<_> = self.seeds.iter().filter(|seed| !is_node(seed)).cloned().collect();
+        let mut seeds = self.seeds.clone();
         fastrand::shuffle(&mut seeds);
         let (mut connected, mut others): (Vec<_>, Vec<_>) =
             nodes.into_iter().partition(|node| node.live().is_some());
@@ -103,7 +104,8 @@ impl Topology {
         // Primaries first would ask the dead one again and again.
         fastrand::shuffle(&mut others);
         connected.append(&mut others);
-        [connected, seeds]
+        let ids = lock(&self.known).view.as_ref().map(View::distinctive_ids).unwrap_or_default();
+        Sources { nodes: connected, seeds, ids }
     }
 
     /// Makes the map that a node reports the current one. Returns whether it differs from the last report. A map
@@ -113,8 +115,12 @@ impl Topology {
             warn!("the nodes that answer know no slots; the slot map stays");
             return false;
         }
-        let Report { view, zones, .. } = report;
+        let Report { view, id, zones, .. } = report;
         let mut known = lock(&self.known);
+        known.ids_agree |= id.is_some_and(|id| view.ids().contains(&id));
+        if known.ids_agree {
+            self.settings.config.members.set(view.distinctive_ids());
+        }
         if known.view.as_ref() == Some(&view) && !(known.patched && self.has_dead_primary()) {
             // Nothing is newer than the patches that the current map has.
             let unmapped = known.take_unmapped(&self.map.load());
@@ -280,8 +286,39 @@ mod tests {
         let address = vec![Value::Bulk("a".into()), Value::Int(1)];
         let range = vec![Value::Int(0), Value::Int(SLOTS as i64 - 1), Value::Array(address)];
         let reply = Value::Array(vec![Value::Array(range)]);
-        let view = View::read(&reply, &NodeAddress::new("seed", 1)).expect("a map");
-        Report { view, epoch: 0, zones: HashMap::new() }
+        let view = View::read(&reply, &NodeAddress::new("seed", 1), None).expect("a map");
+        Report { view, id: None, epoch: 0, zones: HashMap::new() }
+    }
+
+    /// Half of the slots at `a`, which reports it, and half at another node with this id.
+    fn report_with(id: &'static str) -> Report {
+        let range = |first, last, host: &'static str, id: &'static str| {
+            let node = vec![Value::Bulk(host.into()), Value::Int(1), Value::Bulk(id.into())];
+            Value::Array(vec![Value::Int(first), Value::Int(last), Value::Array(node)])
+        };
+        let reply = Value::Array(vec![range(0, 8191, "a", "id-a"), range(8192, 16383, "b", id)]);
+        let view = View::read(&reply, &NodeAddress::new("a", 1), None).expect("a map");
+        Report { view, id: Some("id-a".to_owned()), epoch: 0, zones: HashMap::new() }
+    }
+
+    /// One that was reset and has joined again has another id.
+    #[tokio::test]
+    async fn connections_accept_the_nodes_of_the_present_map() {
+        let topology = topology();
+        let members = topology.settings.config.members.clone();
+        for (id, former) in [("id-b", "id-c"), ("id-c", "id-b")] {
+            assert!(topology.install(report_with(id)));
+            assert!(members.accept("id-a") && members.accept(id) && !members.accept(former), "{id}");
+            assert_eq!(topology.sources().ids, HashSet::from(["id-a".to_owned(), id.to_owned()]));
+        }
+    }
+
+    /// A proxy that makes up the ids of the map.
+    #[tokio::test]
+    async fn connections_are_not_checked_if_the_reporting_node_is_not_in_its_own_map() {
+        let topology = topology();
+        assert!(topology.install(Report { id: Some("id-proxy".to_owned()), ..report_with("id-b") }));
+        assert!(!topology.settings.config.members.are_known());
     }
 
     #[tokio::test]

@@ -28,6 +28,12 @@ pub enum ClusterError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A node answers for another cluster: in its map is none of the nodes that are known.
+    #[error("{peer} describes another cluster: it has no node of this one; has it taken the address?")]
+    AnotherCluster {
+        /// `host:port` of the node.
+        peer: Arc<str>,
+    },
     /// No known node answers.
     #[error("none of {tried} nodes answers; the last one: {last}")]
     Unreachable {

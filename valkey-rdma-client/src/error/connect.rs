@@ -160,6 +160,11 @@ pub enum ConnectCause {
         /// Its role.
         role: Arc<str>,
     },
+    /// A node of a cluster was expected there, and the server is none of its nodes. Nothing of the program's was sent.
+    AnotherCluster {
+        /// The id of the server.
+        id: Arc<str>,
+    },
     /// The connection belongs to another process, which this one was forked from. It was not used.
     Forked {
         /// That process.
@@ -225,6 +230,15 @@ impl ConnectCause {
         self.rejected().is_some_and(|refusal| matches!(refusal.kind(), NoAuth | NoPerm | WrongPass))
     }
 
+    /// True if the server is not a node of the cluster.
+    pub(crate) fn is_another_cluster(&self) -> bool {
+        match self {
+            Self::AnotherCluster { .. } => true,
+            Self::Fallback { tcp, .. } => tcp.is_another_cluster(),
+            _ => false,
+        }
+    }
+
     /// The server's refusal, if that was the cause.
     pub(super) fn rejected(&self) -> Option<&ServerError> {
         match self {
@@ -267,6 +281,10 @@ impl fmt::Display for ConnectCause {
             Self::NoTlsOverRdma => f.write_str(
                 "the server offers no TLS over RDMA, as every stock Valkey; run valkey-rdma-gateway with an rdmas: listener beside it, \
                  or use TLS over TCP: valkeys://",
+            ),
+            Self::AnotherCluster { id } => write!(
+                f,
+                "the server there is node {id}, which this cluster does not have; has another cluster taken the address? See CLUSTER NODES"
             ),
             Self::Forked { owner } => write!(
                 f,

@@ -41,6 +41,7 @@ impl Connector {
                 Ok(reply) if step == Step::Hello => {
                     raw.role = reply.into_fields().ok().and_then(|mut fields| fields.take("role").ok());
                 }
+                Ok(reply) if step == Step::Identity => self.check_identity(&reply)?,
                 Ok(_) => {}
                 Err(error) if step == Step::ReadReplicas && error.kind() == ServerErrorKind::NoPerm => {
                     Arc::make_mut(&mut raw.info).may_read_replica = false;
@@ -52,6 +53,12 @@ impl Connector {
                     raw.is_provisional = true;
                 }
                 Err(error) if step == Step::IfAllowed && error.kind() == ServerErrorKind::NoPerm => {
+                    debug!(%error, "ignored");
+                }
+                // A server without cluster mode is not a node either. Other refusals do not say what it is.
+                Err(error)
+                    if step == Step::Identity && !error.message.contains("cluster support disabled") =>
+                {
                     debug!(%error, "ignored");
                 }
                 Err(error) if step.is_best_effort() && error.kind() != ServerErrorKind::NoAuth => {
@@ -104,18 +111,31 @@ impl Connector {
             false => (Some(probe()), Step::Probe),
         };
         let replicas = self.config.read_replicas.then(|| Command::new("READONLY"));
+        let identity = self.config.members.are_known() && !is_plain;
+        let identity = identity.then(|| Command::from_args(["CLUSTER", "MYID"]));
         [
             (login, login_step),
             (select, Step::Required),
             (name, Step::IfAllowed),
             (tracking, Step::Required),
             (replicas, Step::ReadReplicas),
+            (identity, Step::Identity),
             ((!is_plain).then_some(library), Step::BestEffort),
             ((!is_plain).then_some(version), Step::BestEffort),
             probe,
         ]
         .into_iter()
         .filter_map(|(command, step)| Some((command?, step)))
+    }
+
+    /// The address of a node that is gone may belong to another cluster by now. Its node would take commands for the old one.
+    fn check_identity(&self, reply: &Value) -> Result<(), ConnectCause> {
+        match reply.as_str() {
+            Some(id) if !self.config.members.accept(id) => {
+                Err(ConnectCause::AnotherCluster { id: id.into() })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -130,6 +150,8 @@ enum Step {
     IfAllowed,
     /// As `IfAllowed`, but a replica then redirects reads to its primary.
     ReadReplicas,
+    /// The connection works without it. A reply that names another node ends it.
+    Identity,
     /// Some servers do not know the command or do not allow it. Still shows that a login is missing.
     BestEffort,
     /// As `BestEffort`. The reply shows that all replies before it were those to the commands before it.
@@ -154,6 +176,7 @@ impl Step {
             Self::Hello => Returns::Hello,
             Self::Probe => Returns::Probe,
             Self::PlainProbe => Returns::Pong,
+            Self::Identity => Returns::Id,
             Self::Required | Self::IfAllowed | Self::ReadReplicas | Self::BestEffort => Returns::Ok,
         }
     }
@@ -185,6 +208,8 @@ pub(super) enum Returns {
     /// The argument of [`probe`].
     Probe,
     Pong,
+    /// The id of a node.
+    Id,
 }
 
 /// The last command of a login: PING with an argument that no other command returns. A reply too many anywhere before it comes in place
@@ -205,7 +230,8 @@ impl Returns {
             (Self::Probe, Ok(reply)) => ("its argument", is_echo(reply)),
             (Self::Probe, Err(error)) => ("its argument", is_about_ping(error)),
             (Self::Pong, Ok(reply)) => ("the status PONG", is_pong(reply)),
-            (Self::Hello | Self::Ok | Self::Pong, Err(_)) => return Ok(()),
+            (Self::Id, Ok(reply)) => ("the id of a node", matches!(reply, Value::Bulk(_))),
+            (Self::Hello | Self::Ok | Self::Pong | Self::Id, Err(_)) => return Ok(()),
         };
         let described = || match reply {
             Ok(reply) => reply.describe(),
@@ -260,14 +286,16 @@ mod tests {
 
     #[test]
     fn only_the_reply_to_the_command_is_accepted() {
-        use Returns::{Hello, Ok, Pong, Probe};
+        use Returns::{Hello, Id, Ok, Pong, Probe};
         let map = b"%2\r\n$6\r\nserver\r\n$6\r\nvalkey\r\n$5\r\nproto\r\n:3\r\n";
-        let accepted: [(Returns, &'static [u8]); 11] = [
+        let accepted: [(Returns, &'static [u8]); 13] = [
             (Hello, map),
             (Hello, b"%1\r\n+proto\r\n:3\r\n"),
             (Hello, b"-ERR unknown command 'HELLO'\r\n"),
             (Ok, b"+OK\r\n"),
             (Ok, b"-ERR no\r\n"),
+            (Id, b"$3\r\nabc\r\n"),
+            (Id, b"-NOPERM no id\r\n"),
             (Probe, b"$11\r\nvalkey-rdma\r\n"),
             (Probe, b"+PONG\r\n"),
             (Probe, b"-LOADING Valkey is loading the dataset in memory\r\n"),
@@ -299,8 +327,9 @@ mod tests {
             Ok => bytes == b"+OK\r\n" || bytes.starts_with(b"-"),
             Probe => bytes == b"+PONG\r\n",
             Pong => bytes == b"+PONG\r\n" || bytes.starts_with(b"-"),
+            Id => bytes.starts_with(b"-") || bytes.starts_with(b"$2") || bytes.starts_with(b"$11"),
         };
-        for returns in [Hello, Ok, Probe, Pong] {
+        for returns in [Hello, Ok, Probe, Pong, Id] {
             for bytes in others.iter().filter(|bytes| !may(returns, bytes)) {
                 assert!(returns.check(&reply(bytes)).is_err(), "{returns:?} {}", bytes.escape_ascii());
             }

@@ -81,6 +81,7 @@ impl<'a> From<&'a ClusterError> for Failure<'a> {
             ClusterError::CrossSlot { .. } => "cross_slot",
             ClusterError::Uncovered { .. } => "uncovered_slot",
             ClusterError::NoRoute { .. } => "no_route",
+            ClusterError::AnotherCluster { .. } => "another_cluster",
             _ => "cluster",
         })
     }
@@ -112,6 +113,7 @@ impl<'a> From<&'a ConnectCause> for Failure<'a> {
             | ConnectCause::UnknownService { .. }
             | ConnectCause::NoPrimaryPort { .. }
             | ConnectCause::NotPrimary { .. } => "no_primary",
+            ConnectCause::AnotherCluster { .. } => "another_cluster",
             ConnectCause::OnlyOneStream | ConnectCause::Forked { .. } => OTHER,
         })
     }

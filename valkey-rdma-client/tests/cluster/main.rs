@@ -25,5 +25,6 @@ mod mocks_only {
     mod replicas;
     mod scale;
     mod silence;
+    mod strangers;
     mod subscribing;
 }

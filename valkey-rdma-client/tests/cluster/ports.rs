@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use valkey_rdma_client::cluster::{MappedAddress, NodeAddress};
-use valkey_rdma_client::{Client, Transport};
+use valkey_rdma_client::{Client, ClusterError, Error, Transport};
 use valkey_rdma_mock::{DeviceKind, Endpoint, MockCluster, Transports};
 
 use crate::target::{client_of, mocks, unhurried};
@@ -90,4 +90,22 @@ async fn port_0_is_that_of_the_node_that_answers_and_the_status_says_so() {
     let cluster = client_of(&mocks, &unhurried()).await;
     cluster.command(["SET", "a", "x"]).await.expect("set");
     assert!(cluster.cluster().expect("a cluster").status().nodes[0].port_assumed);
+}
+
+/// `noaddr` of CLUSTER NODES: the other nodes have found another cluster's node at its address.
+#[tokio::test]
+async fn the_slots_of_a_node_without_host_and_port_have_no_node() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let key = mocks.key_of(0, 0);
+    mocks.kill(0).await;
+    mocks.announce_endpoint(0, Endpoint::Text(String::new()));
+    mocks.announce_port(0, 0);
+    let cluster = client_of(&mocks, &unhurried().offline_timeout(Duration::from_millis(300))).await;
+    let status = cluster.cluster().expect("a cluster").status();
+    assert!(!status.is_complete && status.nodes.len() == 2, "{status}");
+    let error = cluster.command(["GET", &key]).await.expect_err("no node");
+    assert!(matches!(error, Error::Cluster(ClusterError::Uncovered { slot: Some(_) })), "{error:?}");
+    for node in 1..3 {
+        cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("its address is known");
+    }
 }

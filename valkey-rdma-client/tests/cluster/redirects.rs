@@ -297,6 +297,31 @@ async fn conditions_that_pass_are_waited_out() {
     assert_eq!(count(&cluster, &key).await.expect("counted"), 5, "each ran once");
 }
 
+/// The cluster has lost the address of the node with the slot, or a node sends the command back to itself.
+#[tokio::test]
+async fn a_redirection_that_leads_nowhere_is_waited_out_and_ends_in_a_slot_without_a_node() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let hurried = client_of(&mocks, &patient(Duration::from_millis(300))).await;
+    let key = mocks.key_of(0, 0);
+    let slot = MockCluster::slot(&key);
+    // On a busy machine, connecting alone can take longer than that.
+    while hurried.command(["GET", &key]).await.is_err() {}
+    for address in [":0".to_owned(), mocks.announced(0)] {
+        let moved = Reply::error(format!("MOVED {slot} {address}"));
+        mocks.answer_keyed_next(0, [moved.clone()]);
+        cluster.command(["INCR", &key]).await.expect("it passes");
+        mocks.answer_keyed(0, Some(moved));
+        let error = hurried.command(["INCR", &key]).await.expect_err("no node");
+        let uncovered =
+            matches!(&error, Error::Cluster(ClusterError::Uncovered { slot: Some(lost) }) if *lost == slot);
+        assert!(uncovered, "{error:?}");
+        assert_eq!(error.fate(), Fate::NotSent);
+    }
+    mocks.answer_keyed(0, None);
+    assert_eq!(count(&cluster, &key).await.expect("counted"), 3);
+}
+
 #[tokio::test]
 async fn a_cluster_that_stays_down_is_an_error_within_the_limit() {
     let mocks = mocks().await;

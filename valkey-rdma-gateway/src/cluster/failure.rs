@@ -1,6 +1,8 @@
 //! What local clients see when a command fails: never a redirection. If no node answers, the client is closed.
 
-use tracing::debug;
+use std::time::Instant;
+
+use tracing::{debug, warn};
 use valkey_rdma_client::{AbortedTransaction, ClusterError, Error, Fate};
 use valkey_rdma_resp::{Reply, ServerError, ServerErrorKind};
 
@@ -11,6 +13,11 @@ use crate::upstream::open_error::one_line;
 pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Option<Reply> {
     let reply = refusal(error, metrics);
     if reply.is_none() {
+        if is_unserved(error)
+            && let Some(unlogged) = metrics.unserved.pass(Instant::now())
+        {
+            warn!(%error, unlogged, "client closed: no node of the cluster takes its command");
+        }
         match error.fate() {
             Fate::MayHaveRun => {
                 metrics.may_have_run.add(1);
@@ -72,6 +79,15 @@ pub(crate) fn is_refusal(error: &Error) -> bool {
 fn is_redirection(error: &Error) -> bool {
     let kind = error.server().map(ServerError::kind);
     matches!(kind, Some(ServerErrorKind::Moved | ServerErrorKind::Ask))
+}
+
+/// Whether all nodes may be connected, and none of them takes the command: no other line of the log says why its client is closed.
+fn is_unserved(error: &Error) -> bool {
+    match error {
+        Error::Cluster(ClusterError::Partial { first, .. }) => is_unserved(first),
+        Error::Cluster(ClusterError::Uncovered { .. } | ClusterError::Redirected { .. }) => true,
+        other => is_redirection(other),
+    }
 }
 
 /// Whether an error is about the nodes and the slots they have now, and the command has not run.

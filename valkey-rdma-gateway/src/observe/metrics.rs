@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use valkey_rdma_transport::sync::lock;
 
+use crate::observe::seldom::Seldom;
+
 /// A counter.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
@@ -35,6 +37,8 @@ macro_rules! metrics {
             pub(crate) reply_hop: Latency,
             /// Time from reading a command to reading its reply.
             pub(crate) server: Latency,
+            /// Lines of the log about slots without a node.
+            pub(crate) unserved: Seldom,
         }
 
         /// For INFO and Prometheus.

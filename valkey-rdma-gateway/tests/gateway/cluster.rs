@@ -347,7 +347,9 @@ async fn a_configuration_with_different_nodes_is_refused() {
 async fn a_user_who_may_run_little_reaches_the_nodes() {
     let (mocks, gateway) = cluster().await;
     for node in 0..mocks.len() {
-        for command in ["client|setname", "client|setinfo", "client|id", "cluster|info", "ping"] {
+        for command in
+            ["client|setname", "client|setinfo", "client|id", "cluster|info", "cluster|myid", "ping"]
+        {
             let refusal = format!("NOPERM User app has no permissions to run the '{command}' command");
             mocks.answer(node, command, Some(Reply::error(refusal)));
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
-use valkey_rdma_mock::Mock;
+use valkey_rdma_mock::{Mock, MockCluster};
 use valkey_rdma_server::{Command, Handler, Peer, Reply, Server};
 use valkey_rdma_testkit::{Child, ReservedPort, Signal};
 
@@ -232,6 +232,29 @@ async fn a_server_that_reads_its_data_is_logged() {
     gateway.waits_for("the server answers with LOADING");
     let log = gateway.log();
     assert_eq!(log.matches("LOADING").count(), 2, "one line, with the reply: {log}");
+}
+
+/// All nodes are connected, so no other line says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_are_closed_because_a_slot_has_no_node_are_logged_seldom() {
+    let mocks = MockCluster::start(2).await.unwrap();
+    let slot = MockCluster::slot("lonely");
+    mocks.unassign(slot..=slot);
+    let socket = socket_path();
+    let (listen, server) = (format!("unix:{}", socket.display()), mocks.url(0));
+    let args = ["--listen", &listen, "--cluster", "--server", &server, "--offline-ms", "100"];
+    let child = Child::start(&mut program(&args)).unwrap();
+    child.line_with("ready ", PATIENCE).unwrap();
+    let gateway = Gateway { child, socket };
+    for _ in 0..10 {
+        let mut client = gateway.client().await;
+        client.command("GET lonely").await;
+        client.expect_end().await;
+    }
+    let log = gateway.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("client closed: no node")).collect();
+    assert!((1..10).contains(&lines.len()), "{log}");
+    assert!(lines[0].contains("WARN") && lines[0].contains(&format!("no node serves slot {slot}")), "{log}");
 }
 
 /// Reports the primary.

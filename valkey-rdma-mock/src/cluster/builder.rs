@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use valkey_rdma_server::{BindError, DeviceKind, Server, ServerTls, Transport, TransportConfig};
 
@@ -104,7 +105,8 @@ impl MockClusterBuilder {
     /// [`BindError`] if a node cannot listen.
     pub async fn start(self) -> Result<MockCluster, BindError> {
         let count = self.primaries * (1 + self.replicas);
-        let unbound = (0..count).map(|node| self.describe(node)).collect();
+        let number = NODES.fetch_add(count as u32, Ordering::Relaxed);
+        let unbound = (0..count).map(|node| self.describe(node, number + node as u32)).collect();
         let bus = Arc::new(Bus::new(Topology::new(unbound), self.primaries));
         let mut nodes = Vec::with_capacity(count);
         for node in 0..count {
@@ -120,12 +122,12 @@ impl MockClusterBuilder {
         Ok(MockCluster { bus, nodes })
     }
 
-    /// What is known of a node before it listens.
-    fn describe(&self, node: usize) -> NodeInfo {
+    /// What is known of a node before it listens. No other node has its number.
+    fn describe(&self, node: usize, number: u32) -> NodeInfo {
         let zone = if self.zones.is_empty() { "" } else { &self.zones[node % self.zones.len()] };
         let shard = node % self.primaries;
         NodeInfo {
-            id: format!("{:08x}", ID_STEP.wrapping_mul(node as u32 + 1)).repeat(5).into(),
+            id: format!("{:08x}", ID_STEP.wrapping_mul(number)).repeat(5).into(),
             shard,
             primary: (node >= self.primaries).then_some(shard),
             addr: SocketAddr::new(self.ip, 0),
@@ -196,6 +198,9 @@ impl MockClusterBuilder {
         SocketAddr::new(self.ip, port)
     }
 }
+
+/// The number of the next node of any cluster. A client recognizes a cluster by the ids of its nodes.
+static NODES: AtomicU32 = AtomicU32::new(1);
 
 /// Odd, so that ids differ for every number of nodes.
 const ID_STEP: u32 = 0x9e37_79b9;

@@ -36,15 +36,15 @@ impl Redirection {
     pub(in crate::cluster) fn of(error: &ServerError, answering: &NodeAddress) -> Self {
         match error.kind() {
             ServerErrorKind::Moved => match target(&error.message, answering) {
-                Some((slot, address)) => Self::Moved(slot, address),
+                Some((slot, Some(address))) => Self::Moved(slot, address),
                 // The map may have its address.
-                None if names_no_node(&error.message) => Self::NotReady,
+                Some((_, None)) => Self::NotReady,
                 None => Self::Final,
             },
             ServerErrorKind::Ask => match target(&error.message, answering) {
-                Some((slot, address)) => Self::Ask(slot, address),
+                Some((slot, Some(to))) => Self::Ask(slot, to),
                 // Until the slot has moved.
-                None if names_no_node(&error.message) => Self::TryAgain,
+                Some((_, None)) => Self::TryAgain,
                 None => Self::Final,
             },
             ServerErrorKind::TryAgain => Self::TryAgain,
@@ -61,23 +61,22 @@ impl Redirection {
     }
 }
 
-/// True for `3999 ?:6381`: the cluster prefers host names, and that node announces none.
-fn names_no_node(message: &str) -> bool {
-    message.split_once(' ').is_some_and(|(_, address)| address.trim().starts_with("?:"))
-}
-
 /// Reads `3999 127.0.0.1:6381`. An empty host is that of the answering node, and so is port 0.
-fn target(message: &str, answering: &NodeAddress) -> Option<(u16, NodeAddress)> {
+///
+/// Some name no other node. `3999 ?:6381`: the cluster prefers host names, and that node announces none. `3999 :0`: the cluster has lost the
+/// address of that node. One that sent a command back to the node that sent it would only go in a circle.
+fn target(message: &str, answering: &NodeAddress) -> Option<(u16, Option<NodeAddress>)> {
     let (slot, address) = message.split_once(' ')?;
     let slot = slot.parse().ok().filter(|slot| usize::from(*slot) < SLOTS)?;
     let (host, port) = address.trim().rsplit_once(':')?;
-    let host = match host {
-        "" => &answering.host,
-        "?" => return None,
+    let port: u16 = port.parse().ok()?;
+    let node = match host {
+        "?" => return Some((slot, None)),
+        "" => &*answering.host,
         host => host,
     };
-    let port = port.parse().ok()?;
-    Some((slot, NodeAddress::new(host, if port == 0 { answering.port } else { port })))
+    let node = NodeAddress::new(node, if port == 0 { answering.port } else { port });
+    Some((slot, Some(node).filter(|node| node != answering)))
 }
 
 /// What follows a failure.
@@ -224,7 +223,7 @@ impl ClusterCall<'_> {
             self.primary_only = true;
             return Ok(());
         }
-        self.pause(error, true).await
+        self.pause(unserved(error, place.node.address()), true).await
     }
 
     /// The node cannot be connected to.
@@ -270,6 +269,16 @@ impl ClusterCall<'_> {
     }
 }
 
+/// The error of a command that waits for longer than it may. A redirection means nothing to its caller: nodes only say that way which slot none
+/// of them serves.
+fn unserved(error: Error, answering: &NodeAddress) -> Error {
+    let moved = error.server().filter(|reply| reply.kind() == ServerErrorKind::Moved);
+    match moved.and_then(|reply| target(&reply.message, answering)) {
+        Some((slot, _)) => ClusterError::Uncovered { slot: Some(slot) }.into(),
+        None => error,
+    }
+}
+
 /// This many redirections in a row are normal while slots move.
 const FOLLOWED_AT_ONCE: u32 = 3;
 /// The longest first wait.
@@ -310,6 +319,15 @@ mod tests {
     fn a_redirection_to_a_node_without_a_name_is_waited_out() {
         assert_eq!(redirection("MOVED 1 ?:1"), Redirection::NotReady);
         assert_eq!(redirection("ASK 1 ?:1"), Redirection::TryAgain);
+    }
+
+    /// `:0` is a node whose address the cluster has lost: `noaddr` of CLUSTER NODES.
+    #[test]
+    fn a_redirection_to_no_node_or_to_the_node_that_sends_it_is_waited_out() {
+        for address in [":0", "self:0", ":7", "self:7"] {
+            assert_eq!(redirection(&format!("MOVED 1 {address}")), Redirection::NotReady, "{address}");
+            assert_eq!(redirection(&format!("ASK 1 {address}")), Redirection::TryAgain, "{address}");
+        }
     }
 
     #[test]
