@@ -101,7 +101,7 @@ impl Class {
             CommandClass::Auth => Self::Local(Local::Auth),
             CommandClass::Hello | CommandClass::HelloWithArguments => Self::Local(Local::Hello),
             CommandClass::Select => Self::Local(Local::Select),
-            CommandClass::Reset => Self::Local(Local::Reset),
+            CommandClass::Reset if words.clone().nth(1).is_none() => Self::Local(Local::Reset),
             CommandClass::Quit => Self::Local(Local::Quit),
             CommandClass::SetName => Self::Local(Local::SetName),
             CommandClass::Client => of_client(words),
@@ -109,7 +109,10 @@ impl Class {
             CommandClass::Empty
             | CommandClass::Script
             | CommandClass::Function
+            | CommandClass::Cluster
             | CommandClass::Streams { .. }
+            // With arguments: the server refuses it and resets nothing.
+            | CommandClass::Reset
             | CommandClass::Caching
             | CommandClass::ScriptStats => Self::Ordinary,
         }
@@ -166,6 +169,10 @@ mod tests {
             ("CLIENT REPLY ON", Class::State(State::ReplyOn)),
             ("CLIENT TRACKING on BCAST", Class::State(State::Tracking(true))),
             ("CLIENT CACHING yes", Class::Ordinary),
+            ("reset", Class::Local(Local::Reset)),
+            ("RESET x", Class::Ordinary),
+            ("CLUSTER SYNCSLOTS ESTABLISH", Class::State(State::Raw)),
+            ("CLUSTER SLOTS", Class::Ordinary),
             ("client Id", Class::Local(Local::Id)),
             ("INFO gateway", Class::Local(Local::GatewayInfo)),
             ("INFO", Class::Ordinary),

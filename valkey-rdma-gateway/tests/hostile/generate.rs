@@ -115,6 +115,7 @@ const LINES: &[&str] = &[
     "READWRITE",
     "ASKING",
     "CLUSTER SLOTS",
+    "CLUSTER SYNCSLOTS ESTABLISH",
     "MEMORY USAGE %",
     "DUMP %",
     "RESTORE % 0 @",
