@@ -119,7 +119,7 @@ impl CommandClass {
     }
 
     /// True if the class of the command may change with this argument. HELLO, EXEC and DISCARD are named without arguments.
-    pub(super) fn depends_on(self, at: usize) -> bool {
+    pub fn depends_on(self, at: usize) -> bool {
         match self {
             Self::Empty | Self::Client | Self::Script | Self::Function | Self::Cluster => at <= 1,
             Self::Silences | Self::Tracking(false) | Self::NoEvict(false) | Self::NoTouch(false) => at == 2,

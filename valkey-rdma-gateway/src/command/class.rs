@@ -117,6 +117,13 @@ impl Class {
             | CommandClass::ScriptStats => Self::Ordinary,
         }
     }
+
+    /// Whether enough words of a command have arrived to [classify](Self::of) it: CLIENT with TRACKING is not CLIENT with anything else.
+    pub(crate) fn is_known(part: &[u8]) -> bool {
+        let words = words(part);
+        let count = words.clone().take(3).count();
+        count == 3 || !CommandClass::of(words).depends_on(count)
+    }
 }
 
 /// Commands that mean something to the gateway only.

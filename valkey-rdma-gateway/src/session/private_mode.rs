@@ -285,7 +285,7 @@ impl Session {
                 continue;
             }
             let complete = self.reader.scan().map_err(PrivateStep::Broken)?;
-            // Of a long command the name is known.
+            // Of a long command it is known what it does.
             let most = self.core.limits().command_bytes;
             if !complete && !self.reader.is_long(most).map_err(PrivateStep::Broken)? {
                 return Ok(true);
