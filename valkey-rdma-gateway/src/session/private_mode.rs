@@ -234,6 +234,7 @@ impl Session {
             let more = more || (waits && self.reader.len() < self.core.limits().command_bytes);
             let read = match more && !self.eof && private.unsent() < MUCH {
                 true => self.poll_read(cx),
+                false if self.drive_unread(cx) => Poll::Ready(Ok(())),
                 false => Poll::Pending,
             };
             match read {
