@@ -135,7 +135,10 @@ impl Session {
                 PrivateStep::Lost(cause) => {
                     self.unblock = None;
                     self.leave();
-                    self.report_loss(&private, private.unanswered(), &cause);
+                    match private.tracker.has_quit() {
+                        true => debug!(id = self.client.id, %cause, "a client has quit"),
+                        false => self.report_loss(&private, private.unanswered(), &cause),
+                    }
                     return Err(Closed);
                 }
                 PrivateStep::End(why) => {
@@ -145,8 +148,8 @@ impl Session {
             }
         };
         let was_target = self.leave();
-        // Invalidations for others, or an attempt to unblock this client, would reach the next one.
-        let keep = !was_target && self.unblock.take().is_none();
+        // Invalidations for others, an attempt to unblock this client, or what RESET does not end would reach the next one.
+        let keep = self.unblock.take().is_none() && !was_target && !private.tracker.outlives_reset();
         match ended.is_err() || private.tracker.was_reset() || was_target {
             true => self.route.backend.pool.retire(self.identity.clone(), private, keep),
             false => self.route.backend.pool.give_back(&self.identity, private),
@@ -184,6 +187,9 @@ impl Session {
             }
             if let Poll::Ready(cause) = lost {
                 return Poll::Ready(PrivateStep::Lost(cause));
+            }
+            if private.tracker.may_have_reset() {
+                return Poll::Ready(PrivateStep::End(End::Lost));
             }
             // After RESET the connection has lost its login. Who redirected to it is notified by the server.
             let may_leave = private.is_plain() && self.unblock.is_none();
@@ -230,7 +236,7 @@ impl Session {
                 continue;
             }
             // A client that waits is read too, to notice its end: another could get what it blocks for, or its place.
-            let waits = owed || private.tracker.is_blocked();
+            let waits = owed || private.tracker.is_blocked() || private.tracker.is_resetting();
             let more = more || (waits && self.reader.len() < self.core.limits().command_bytes);
             let read = match more && !self.eof && private.unsent() < MUCH {
                 true => self.poll_read(cx),

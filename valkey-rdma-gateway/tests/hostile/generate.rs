@@ -79,6 +79,7 @@ const LINES: &[&str] = &[
     "CLIENT TRACKING ON REDIRECT 9#",
     "CLIENT TRACKING OFF",
     "CLIENT CACHING YES",
+    "CLIENT CAPA redirect",
     "CLIENT NO-EVICT ON",
     "CLIENT NO-TOUCH ON",
     "CLIENT UNBLOCK #",
