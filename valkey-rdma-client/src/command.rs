@@ -208,7 +208,7 @@ impl Command {
     fn refused(&self, reason: &'static str) -> RefusedCommand {
         let mut command = self.name();
         // Others of its subcommands are not refused.
-        if ["CLIENT", "SCRIPT", "FUNCTION"].iter().any(|name| command.eq_ignore_ascii_case(name))
+        if ["CLIENT", "SCRIPT", "FUNCTION", "CLUSTER"].iter().any(|name| command.eq_ignore_ascii_case(name))
             && let Some(subcommand) = self.words().nth(1)
         {
             command = format!("{command} {}", String::from_utf8_lossy(subcommand));

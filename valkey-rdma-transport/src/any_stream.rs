@@ -62,10 +62,13 @@ impl AnyStream {
         self.with_device(Stream::resting)
     }
 
-    /// Drives a driven device without reading: see [`Stream::drive`]. Without effect on other transports, and under TLS.
+    /// Drives a driven device without reading: see [`Stream::drive`]. Without effect on other transports.
     pub fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Self::Device(stream) = self {
-            stream.drive(cx);
+        match self {
+            Self::Device(stream) => stream.drive(cx),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.below_mut().drive(cx),
+            _ => {}
         }
     }
 

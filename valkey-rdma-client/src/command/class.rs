@@ -6,7 +6,7 @@
 #[error("{command} was not sent: {reason}")]
 #[non_exhaustive]
 pub struct RefusedCommand {
-    /// The command's name as the caller wrote it, with the subcommand of CLIENT and SCRIPT.
+    /// The command's name as the caller wrote it, with the subcommand of CLIENT, SCRIPT, FUNCTION and CLUSTER.
     pub command: String,
     /// Why, and what to use instead.
     pub reason: &'static str,
@@ -29,6 +29,8 @@ pub enum CommandClass {
     Script,
     /// FUNCTION likewise.
     Function,
+    /// CLUSTER likewise.
+    Cluster,
     /// MULTI: opens a transaction.
     Multi,
     /// EXEC or DISCARD: ends a transaction. With arguments too, although the server refuses it then: EXEC discards the transaction, and
@@ -118,9 +120,9 @@ impl CommandClass {
     }
 
     /// True if the class of the command may change with this argument. HELLO is named without arguments.
-    pub(super) fn depends_on(self, at: usize) -> bool {
+    pub fn depends_on(self, at: usize) -> bool {
         match self {
-            Self::Empty | Self::Client | Self::Script | Self::Function => at <= 1,
+            Self::Empty | Self::Client | Self::Script | Self::Function | Self::Cluster => at <= 1,
             Self::Silences | Self::Tracking(false) | Self::NoEvict(false) | Self::NoTouch(false) => at == 2,
             Self::Streams { .. } => true,
             _ => false,
@@ -147,6 +149,8 @@ impl CommandClass {
             (1, Self::Script) if is("DEBUG") => Self::Mode,
             (1, Self::Script | Self::Function) if is("KILL") => Self::Kills,
             (1, Self::Function) if is("STATS") => Self::ScriptStats,
+            // How a node takes over slots: what follows is a replication stream, and no reply.
+            (1, Self::Cluster) if is("SYNCSLOTS") => Self::Replication,
             (1, Self::Hello) => Self::HelloWithArguments,
             (2, Self::Silences) if is("ON") => Self::ReplyOn,
             (2, Self::Tracking(_)) => Self::Tracking(is("ON")),
@@ -173,6 +177,7 @@ impl CommandClass {
             b"CLIENT" => Self::Client,
             b"SCRIPT" => Self::Script,
             b"FUNCTION" => Self::Function,
+            b"CLUSTER" => Self::Cluster,
             b"MULTI" => Self::Multi,
             b"EXEC" | b"DISCARD" => Self::EndMulti,
             b"WATCH" => Self::Watch,

@@ -63,6 +63,7 @@ fn commands_that_break_sharing_are_recognised_in_any_case() {
         &["client", "reply", "off"],
         &["HELLO", "3"],
         &["REPLCONF", "ACK", "1"],
+        &["cluster", "syncslots", "establish"],
         &["script", "debug", "sync"],
         &["asking"],
         &["ReadOnly"],
@@ -72,7 +73,7 @@ fn commands_that_break_sharing_are_recognised_in_any_case() {
         &["CLIENT", "NO-EVICT", "on"],
     ] {
         let refusal = Command::from_args(args).refusal().expect("refused");
-        let words = if args[0].eq_ignore_ascii_case("client") || args[0] == "script" { 2 } else { 1 };
+        let words = if matches!(args[0], "client" | "CLIENT" | "script" | "cluster") { 2 } else { 1 };
         assert_eq!(refusal.command, args[..words].join(" "));
     }
     assert_eq!(Command::empty().refusal().expect("refused").command, "an empty command");
@@ -87,6 +88,7 @@ fn commands_that_break_sharing_are_recognised_in_any_case() {
     for args in [
         &["GET", "a"][..],
         &["CLIENT", "ID"],
+        &["CLUSTER", "SLOTS"],
         &["HELLO"],
         &["SUBSCRIBERS"],
         &["", "x"],

@@ -117,10 +117,18 @@ impl Class {
             CommandClass::Empty
             | CommandClass::Script
             | CommandClass::Function
+            | CommandClass::Cluster
             | CommandClass::Streams { .. }
             | CommandClass::Caching
             | CommandClass::ScriptStats => Self::Ordinary,
         }
+    }
+
+    /// Whether enough words of a command have arrived to [classify](Self::of) it: CLIENT with TRACKING is not CLIENT with anything else.
+    pub(crate) fn is_known(part: &[u8]) -> bool {
+        let words = words(part);
+        let count = words.clone().take(3).count();
+        count == 3 || !CommandClass::of(words).depends_on(count)
     }
 }
 
@@ -177,6 +185,10 @@ mod tests {
             ("CLIENT REPLY ON", Class::State(State::ReplyOn)),
             ("CLIENT TRACKING on BCAST", Class::State(State::Tracking(true))),
             ("CLIENT CACHING yes", Class::Ordinary),
+            ("reset", Class::Local(Local::Reset)),
+            ("RESET x", Class::Local(Local::WrongArity)),
+            ("CLUSTER SYNCSLOTS ESTABLISH", Class::State(State::Raw)),
+            ("CLUSTER SLOTS", Class::Ordinary),
             ("client Id", Class::Local(Local::Id)),
             ("INFO gateway", Class::Local(Local::GatewayInfo)),
             ("INFO", Class::Ordinary),

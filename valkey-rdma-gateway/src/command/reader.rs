@@ -3,6 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use valkey_rdma_resp::{CommandError, CommandScanner, inline_words, words};
 
+use crate::command::class::Class;
 use crate::command::words::{encode, encode_word};
 
 /// Received bytes: first a batch of accepted commands, then the current command, then the rest.
@@ -132,7 +133,7 @@ impl CommandReader {
         &self.input[self.begin..self.scanned]
     }
 
-    /// Whether the current command, which is not complete, will have more than `most` bytes, and its name has arrived. What it has
+    /// Whether the current command, which is not complete, will have more than `most` bytes, and it is known what it does. What it has
     /// announced counts as what has arrived: a server looks at the announced length, too, and does not wait for the bytes.
     ///
     /// A name that is itself too long for any command makes the input [fail](Self::scan).
@@ -141,7 +142,8 @@ impl CommandReader {
             return Ok(false);
         }
         if words(self.current()).next().is_some() {
-            return Ok(self.expected() > most);
+            let is_known = self.scanner.word_lacks() > LONGEST_OPTION || Class::is_known(self.current());
+            return Ok(self.expected() > most && is_known);
         }
         let name = self.at_least(self.scanner.word_lacks());
         if name > most.max(MOST_NAME) { Err(self.fail()) } else { Ok(false) }
@@ -209,6 +211,8 @@ impl CommandReader {
 
 /// A name that has not ended within this many bytes is none. An inline command may be that long.
 const MOST_NAME: usize = 128 * 1024;
+/// A longer word behind the name says nothing of what a command does.
+const LONGEST_OPTION: u64 = 64;
 /// Valkey's default of `proto-max-bulk-len`.
 const MOST_WORD: u64 = 512 << 20;
 /// Room for the first read, and about what an idle client costs.
@@ -264,6 +268,25 @@ mod tests {
         assert_eq!(taken, command);
         assert!(reader.scan().unwrap());
         assert_eq!(reader.current(), encode(["PING"]));
+    }
+
+    /// In pieces it would pass as one that leaves no state.
+    #[test]
+    fn a_command_is_long_once_it_is_known_what_it_does() {
+        for (part, is_long) in [
+            (&b"*30000\r\n$6\r\nCLIENT\r\n"[..], false),
+            (b"*30000\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n", false),
+            (b"*30000\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n", true),
+            (b"*30000\r\n$6\r\nCLIENT\r\n$4\r\nCAPA\r\n", true),
+            (b"*2\r\n$6\r\nCLIENT\r\n$70000\r\n", true),
+            (b"*30000\r\n$7\r\nCLUSTER\r\n", false),
+            (b"*30000\r\n$5\r\nXREAD\r\n", false),
+            (b"*30000\r\n$4\r\nSADD\r\n", true),
+        ] {
+            let mut reader = reader(part);
+            assert!(!reader.scan().unwrap());
+            assert_eq!(reader.is_long(65_536), Ok(is_long), "{}", part.escape_ascii());
+        }
     }
 
     #[test]

@@ -91,5 +91,5 @@ pub(crate) async fn run(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) 
 }
 
 /// How long replies are passed on after the client has closed its side.
-const LAST_REPLIES_TCP: Duration = Duration::from_secs(60);
-const LAST_REPLIES_RDMA: Duration = Duration::from_secs(1);
+pub(super) const LAST_REPLIES_TCP: Duration = Duration::from_secs(60);
+pub(super) const LAST_REPLIES_RDMA: Duration = Duration::from_secs(1);

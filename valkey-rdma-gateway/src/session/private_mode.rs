@@ -1,5 +1,7 @@
 //! A client that has a private connection to the server.
 
+mod last_replies;
+
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -131,22 +133,36 @@ impl Session {
                     let command = self.redirected(&mut private).await;
                     self.send(&mut private, Class::State(State::Tracking(true)), &command, true);
                 }
-                PrivateStep::Broken(error) => break Err(self.broken(&error)),
+                PrivateStep::Broken(error) => {
+                    // Earlier replies come before the error.
+                    self.pass_last_replies(&mut private).await;
+                    break Err(self.broken(&error));
+                }
                 PrivateStep::Lost(cause) => {
                     self.unblock = None;
                     self.leave();
-                    self.report_loss(&private, private.unanswered(), &cause);
+                    match private.tracker.has_quit() {
+                        true => debug!(id = self.client.id, %cause, "a client has quit"),
+                        false => self.report_loss(&private, private.unanswered(), &cause),
+                    }
                     return Err(Closed);
                 }
                 PrivateStep::End(why) => {
+                    if why == End::Stopped || why == End::Gone && self.eof {
+                        self.pass_last_replies(&mut private).await;
+                    }
+                    // What the client has sent behind RESET runs.
+                    if private.tracker.was_reset() {
+                        break Ok(());
+                    }
                     self.report_end(why);
                     break Err(Closed);
                 }
             }
         };
         let was_target = self.leave();
-        // Invalidations for others, or an attempt to unblock this client, would reach the next one.
-        let keep = !was_target && self.unblock.take().is_none();
+        // Invalidations for others, an attempt to unblock this client, or what RESET does not end would reach the next one.
+        let keep = self.unblock.take().is_none() && !was_target && !private.tracker.outlives_reset();
         match ended.is_err() || private.tracker.was_reset() || was_target {
             true => self.route.backend.pool.retire(self.identity.clone(), private, keep),
             false => self.route.backend.pool.give_back(&self.identity, private),
@@ -185,6 +201,9 @@ impl Session {
             if let Poll::Ready(cause) = lost {
                 return Poll::Ready(PrivateStep::Lost(cause));
             }
+            if private.tracker.may_have_reset() {
+                return Poll::Ready(PrivateStep::End(End::Lost));
+            }
             // After RESET the connection has lost its login. Who redirected to it is notified by the server.
             let may_leave = private.is_plain() && self.unblock.is_none();
             if may_leave && (private.tracker.was_reset() || !found.pinned && self.next_may_share()) {
@@ -199,6 +218,14 @@ impl Session {
                 Err(PrivateStep::Broken(_)) if private.owed() > 0 => false,
                 Err(step) => return Poll::Ready(step),
             };
+            let full = private.unsent() >= MUCH;
+            if let Poll::Ready(cause) = private.poll_send(cx) {
+                return Poll::Ready(PrivateStep::Lost(cause));
+            }
+            if full && private.unsent() < MUCH {
+                // Nothing would wake this task for the commands that found no room.
+                continue;
+            }
             // Nothing more is taken from it then, so that it must read. It may be so since just now, and nothing else would wake this task.
             // Otherwise the server keeps its replies, and of those here only the gateway's own are counted.
             let is_full = sends_ahead && private.unanswered() >= most;
@@ -209,31 +236,29 @@ impl Session {
             // What a client that has gone has not sent will not come, nor a reply to it.
             let unanswered = if self.eof && more { private.owed() } else { private.unanswered() };
             let is_raw = private.tracker.is_raw();
-            if self.eof && is_raw {
+            let owed = unanswered > 0 && !is_raw;
+            // Commands without replies run too. Those behind RESET wait for its reply, which is among the last ones.
+            let is_done = private.has_sent_all()
+                && !owed
+                && (found.stop || self.eof && (more || private.tracker.is_resetting()));
+            if self.eof && is_raw && is_done {
                 return Poll::Ready(PrivateStep::End(End::Gone));
             }
-            let owed = unanswered > 0 && !is_raw;
-            if (found.stop || self.eof)
+            let has_left = self.client.inbox.has_left();
+            if (found.stop || has_left)
                 && !self.out.has_remaining()
                 && let Poll::Ready(refused) = self.poll_unblock(cx, private)
-                && (refused || !owed)
+                && (refused || is_done)
             {
-                return Poll::Ready(PrivateStep::End(if self.eof { End::Gone } else { End::Stopped }));
+                return Poll::Ready(PrivateStep::End(if has_left { End::Gone } else { End::Stopped }));
             }
             self.client.set_blocked(private.tracker.is_blocked());
-            let full = private.unsent() >= MUCH;
-            if let Poll::Ready(cause) = private.poll_send(cx) {
-                return Poll::Ready(PrivateStep::Lost(cause));
-            }
-            if full && private.unsent() < MUCH {
-                // Nothing would wake this task for the commands that found no room.
-                continue;
-            }
             // A client that waits is read too, to notice its end: another could get what it blocks for, or its place.
-            let waits = owed || private.tracker.is_blocked();
+            let waits = owed || private.tracker.is_blocked() || private.tracker.is_resetting();
             let more = more || (waits && self.reader.len() < self.core.limits().command_bytes);
             let read = match more && !self.eof && private.unsent() < MUCH {
                 true => self.poll_read(cx),
+                false if self.drive_unread(cx) => Poll::Ready(Ok(())),
                 false => Poll::Pending,
             };
             match read {
@@ -285,7 +310,7 @@ impl Session {
                 continue;
             }
             let complete = self.reader.scan().map_err(PrivateStep::Broken)?;
-            // Of a long command the name is known.
+            // Of a long command it is known what it does.
             let most = self.core.limits().command_bytes;
             if !complete && !self.reader.is_long(most).map_err(PrivateStep::Broken)? {
                 return Ok(true);
@@ -374,7 +399,7 @@ impl Session {
         self.metrics().lost.add(1);
         self.metrics().may_have_run.add(may_have_run as u64);
         match private.tracker.is_raw() {
-            // After MONITOR, its end may be the answer to QUIT.
+            // What is sent there is not looked at: its end may be the answer to QUIT.
             true => debug!(id = self.client.id, cause, "the private connection of a client was lost"),
             false => self.route.backend.pool.report_loss(self.client.id, cause),
         }

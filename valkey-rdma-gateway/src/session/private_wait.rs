@@ -39,7 +39,7 @@ impl Session {
             return Poll::Ready(Closed);
         }
         let broken = self.poll_read_ahead(cx, &self.core.limits());
-        if broken.is_pending() && self.eof && is_missed {
+        if broken.is_pending() && self.client.inbox.has_left() && is_missed {
             self.metrics().not_sent.add(1);
             return Poll::Ready(Closed);
         }

@@ -31,7 +31,8 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads what the client sends while it waits, as much as is kept of a command: so its end is noticed. Ready if the connection is broken.
+    /// Reads what the client sends while it waits, as much as is kept of a command: so its end is noticed. Ready if the connection is
+    /// broken.
     pub(super) fn poll_read_ahead(&mut self, cx: &mut Context<'_>, limits: &Limits) -> Poll<Closed> {
         while !self.eof && self.reader.len() < limits.command_bytes {
             match ready!(self.poll_read(cx)) {
@@ -39,7 +40,19 @@ impl Session {
                 Err(Closed) => return Poll::Ready(Closed),
             }
         }
+        self.drive_unread(cx);
         Poll::Pending
+    }
+
+    /// Drives the device of a client from which nothing is read: nothing else sends what its window had no room for, or notices its end.
+    /// Commands that came before the end are still read. True if the client has just left.
+    pub(super) fn drive_unread(&mut self, cx: &mut Context<'_>) -> bool {
+        self.stream.drive(cx);
+        let has_left = self.stream.close_error().is_some() && !self.client.inbox.has_left();
+        if has_left {
+            self.client.leave();
+        }
+        has_left
     }
 
     /// Writes what waits for the client. Ready if something was written and nothing is left, or with an error if the connection is

@@ -3,7 +3,6 @@
 mod tracker;
 
 use std::future::{Future, poll_fn};
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
@@ -14,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use valkey_rdma_resp::{FrameScanner, Output, words};
 
 pub(crate) use self::tracker::{Event, database};
-use self::tracker::{Fate, Tracker};
+use self::tracker::{Fate, Mark, Tracker};
 use crate::command::class::Class;
 use crate::command::hello;
 use crate::command::words::{encode, is};
@@ -117,6 +116,10 @@ impl Private {
         self.tracker.sent(class, command);
         self.open_is_counted = self.unanswered() > before;
         self.send_on(command, complete);
+        // It was RESET, and nothing follows until its end was seen.
+        if let Some(mark) = self.tracker.mark() {
+            self.commands.put(&mark.command());
+        }
     }
 
     /// Queues the next part of a command; its last one if `complete`.
@@ -138,6 +141,11 @@ impl Private {
     /// Bytes that wait to be sent.
     pub(crate) fn unsent(&self) -> usize {
         self.commands.remaining()
+    }
+
+    /// Whether all commands were sent.
+    pub(crate) fn has_sent_all(&self) -> bool {
+        !self.commands.has_remaining() && !self.unflushed
     }
 
     /// Commands without a reply.
@@ -195,6 +203,24 @@ impl Private {
                 Poll::Ready(Ok(())) => self.unflushed = false,
                 Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
             }
+        }
+        Poll::Pending
+    }
+
+    /// Whether the server sends its last replies after this side has ended. RDMA has no half-close.
+    pub(crate) fn keeps_half_open(&self) -> bool {
+        self.upstream.stream.info().device.is_none()
+    }
+
+    /// Writes what waits, and then the end, if the server [can reply](Self::keeps_half_open) after that. Ready with the reason if the
+    /// connection is lost.
+    pub(crate) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        if let Poll::Ready(cause) = self.poll_send(cx) {
+            return Poll::Ready(cause);
+        }
+        if self.has_sent_all() && self.keeps_half_open() {
+            // A failure is that of the next read, too.
+            let _ = Pin::new(&mut self.upstream.stream).poll_shutdown(cx);
         }
         Poll::Pending
     }
@@ -267,11 +293,12 @@ impl Private {
     }
 
     fn pass_on(&mut self, out: &mut Output) -> Result<(), valkey_rdma_resp::RespError> {
-        if self.tracker.is_raw() {
-            out.put_shared(&self.replies.split().freeze());
-            return Ok(());
-        }
         loop {
+            if self.tracker.passes_raw() {
+                self.scanned = 0;
+                out.put_shared(&self.replies.split().freeze());
+                return Ok(());
+            }
             let found = self.scanner.scan(&self.replies[self.scanned..])?;
             self.scanned += found.len;
             if !found.complete {
@@ -308,14 +335,13 @@ impl Private {
 
     /// Ends all state, after the replies that the server owes.
     ///
-    /// Which replies those are need not be known, and a script may have answered `+RESET`. So a mark that no earlier command can have
-    /// asked for follows RESET: HELLO repeats it in an error, whatever the permissions of the user are.
+    /// Which replies those are need not be known, and a script may have answered `+RESET`. So a [mark](Mark) follows RESET.
     pub(crate) async fn reset(&mut self) -> io::Result<()> {
         if self.is_open || self.commands.has_remaining() || self.tracker.is_raw() {
             return Err(io::Error::other("its last command is incomplete"));
         }
-        let mark = format!("{:016x}", RandomState::new().hash_one(self.upstream.id));
-        self.commands.put(&[encode(["RESET"]), encode(["HELLO", "2", &mark])].concat());
+        let mark = Mark::new();
+        self.commands.put(&[encode(["RESET"]), mark.command()].concat());
         let mut before = false;
         poll_fn(|cx| {
             if let Poll::Ready(cause) = self.poll_send(cx) {
@@ -323,7 +349,7 @@ impl Private {
             }
             loop {
                 while let Some(frame) = self.next_dropped().map_err(io::Error::other)? {
-                    if frame.starts_with(b"-") && frame.windows(mark.len()).any(|at| at == mark.as_bytes()) {
+                    if mark.is_in(&frame) {
                         let clean = before && self.replies.is_empty();
                         let result =
                             if clean { Ok(()) } else { Err(io::Error::other("RESET did not succeed")) };

@@ -17,7 +17,7 @@ use valkey_rdma_transport::{
 use crate::support::{Client as RespClient, PATIENCE, Running, config, start};
 
 /// A gateway that also listens on the emulated device.
-async fn gateway_with(url: &str, change: impl FnOnce(&mut Config)) -> (Running, SocketAddr) {
+pub(crate) async fn gateway_with(url: &str, change: impl FnOnce(&mut Config)) -> (Running, SocketAddr) {
     let mut config = config(url, Share::Auto, Limits::default());
     config.routes[0].listen.push("emulated:127.0.0.1:0".parse().unwrap());
     change(&mut config);

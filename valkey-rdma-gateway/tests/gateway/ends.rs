@@ -5,7 +5,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use valkey_rdma_gateway::{Limits, Share};
 use valkey_rdma_mock::Mock;
+use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Stream};
 
+use crate::direct::gateway_with;
 use crate::scripted::{Scripted, expect};
 use crate::support::{Client, PATIENCE, Running, config, encode, gateway, in_front_of, mock_with, start};
 
@@ -131,8 +133,8 @@ async fn without_sharing_a_stop_does_not_wait_for_the_server() {
     timeout(PATIENCE / 10, gateway.gateway.shutdown()).await.expect("does not wait");
 }
 
-/// A private connection whose client has sent these commands, of which the last blocks, and the shared connection.
-async fn blocked(commands: &[&str]) -> (Running, Client, TcpStream, TcpStream) {
+/// A private connection whose client has sent these commands, and the shared connection.
+pub(crate) async fn private(commands: &[&str]) -> (Running, Client, TcpStream, TcpStream) {
     let server = Scripted::start().await;
     let gateway = gateway(&server.url, Share::Auto).await;
     let mut client = gateway.client().await;
@@ -145,7 +147,7 @@ async fn blocked(commands: &[&str]) -> (Running, Client, TcpStream, TcpStream) {
 }
 
 /// Has the gateway stopped, or the client close its side.
-async fn end(stop: bool, gateway: Running, client: &mut Client) -> Option<Running> {
+pub(crate) async fn end(stop: bool, gateway: Running, client: &mut Client) -> Option<Running> {
     if stop {
         tokio::spawn(gateway.gateway.shutdown());
         return None;
@@ -158,7 +160,7 @@ async fn end(stop: bool, gateway: Running, client: &mut Client) -> Option<Runnin
 async fn a_client_that_ends_while_it_blocks_has_what_came_before() {
     for stop in [true, false] {
         let (gateway, mut client, mut connection, mut shared) =
-            blocked(&["WATCH k", "GET k", "BLPOP l 0"]).await;
+            private(&["WATCH k", "GET k", "BLPOP l 0"]).await;
         let _gateway = end(stop, gateway, &mut client).await;
         connection.write_all(b"+OK\r\n+V\r\n").await.unwrap();
         client.expect_bytes(b"+OK\r\n+V\r\n").await;
@@ -173,7 +175,7 @@ async fn a_client_that_ends_while_it_blocks_has_what_came_before() {
 #[tokio::test]
 async fn a_client_that_ends_while_it_blocks_has_the_element_that_was_removed_for_it() {
     for stop in [true, false] {
-        let (gateway, mut client, mut connection, mut shared) = blocked(&["BLPOP l 0"]).await;
+        let (gateway, mut client, mut connection, mut shared) = private(&["BLPOP l 0"]).await;
         let _gateway = end(stop, gateway, &mut client).await;
         // The server may read this before the command that blocks: it is asked again.
         for _ in 0..2 {
@@ -196,7 +198,7 @@ async fn find_nothing_blocked(mut shared: TcpStream) {
 }
 
 /// Whether the peer has sent something, and has not closed.
-async fn expect_any(stream: &mut TcpStream) -> bool {
+pub(crate) async fn expect_any(stream: &mut TcpStream) -> bool {
     stream.read(&mut [0; 256]).await.is_ok_and(|len| len > 0)
 }
 
@@ -219,7 +221,7 @@ async fn a_client_that_closes_its_side_behind_a_blocking_command_has_its_reply_o
 #[tokio::test]
 async fn a_blocked_client_whose_user_may_not_unblock_is_closed() {
     for stop in [true, false] {
-        let (gateway, mut client, mut connection, mut shared) = blocked(&["WATCH k", "BLPOP l 0"]).await;
+        let (gateway, mut client, mut connection, mut shared) = private(&["WATCH k", "BLPOP l 0"]).await;
         connection.write_all(b"+OK\r\n").await.unwrap();
         let _gateway = end(stop, gateway, &mut client).await;
         expect(&mut shared, &encode(["CLIENT", "UNBLOCK", "8", "ERROR"])).await;
@@ -234,7 +236,7 @@ async fn a_blocked_client_whose_user_may_not_unblock_is_closed() {
 #[tokio::test]
 async fn a_client_whose_block_the_server_does_not_end_is_closed() {
     for stop in [true, false] {
-        let (gateway, mut client, mut connection, shared) = blocked(&["WATCH k", "BLPOP l 0"]).await;
+        let (gateway, mut client, mut connection, shared) = private(&["WATCH k", "BLPOP l 0"]).await;
         connection.write_all(b"+OK\r\n").await.unwrap();
         let _gateway = end(stop, gateway, &mut client).await;
         tokio::spawn(find_nothing_blocked(shared));
@@ -242,6 +244,19 @@ async fn a_client_whose_block_the_server_does_not_end_is_closed() {
         client.expect_end().await;
         assert!(!expect_any(&mut connection).await, "the server must not wait for it");
     }
+}
+
+/// The gateway keeps no more of its commands, so that it reads nothing.
+#[tokio::test]
+async fn the_end_of_an_rdma_client_is_seen_while_nothing_is_read_from_it() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let (gateway, addr) = gateway_with(&url, |_| {}).await;
+    let stream = Stream::connect(DeviceKind::Emulated, addr, &TransportConfig::default()).await.unwrap();
+    let mut client = Client::new(stream);
+    client.send([encode(["BLPOP", "l", "0"]), encode(["PING"]).repeat(10_000)].concat()).await;
+    gateway.until("gateway_connections", |count| count == 2).await;
+    drop(client);
+    gateway.until("gateway_clients", |count| count == 1).await;
 }
 
 /// More than fits into the buffers of both systems.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
@@ -55,7 +55,12 @@ impl Scripted {
 }
 
 /// Answers the login of a new connection.
-pub(crate) async fn log_in(mut stream: TcpStream, commands: &[&[u8]], name: &str, id: u64) -> TcpStream {
+pub(crate) async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    commands: &[&[u8]],
+    name: &str,
+    id: u64,
+) -> S {
     let begin = commands.concat();
     let last = [encode(["CLIENT", "SETNAME", name]), encode(["PING"]), encode(["CLIENT", "ID"])].concat();
     expect(&mut stream, &[begin, last].concat()).await;
@@ -67,7 +72,7 @@ pub(crate) async fn log_in(mut stream: TcpStream, commands: &[&[u8]], name: &str
 const SOON: Duration = Duration::from_millis(20);
 
 /// Exactly these bytes come next.
-pub(crate) async fn expect(stream: &mut TcpStream, bytes: &[u8]) {
+pub(crate) async fn expect(stream: &mut (impl AsyncRead + Unpin), bytes: &[u8]) {
     let mut received = vec![0; bytes.len()];
     timeout(PATIENCE, stream.read_exact(&mut received)).await.expect("in time").expect("open");
     assert_eq!(received.escape_ascii().to_string(), bytes.escape_ascii().to_string());

@@ -62,12 +62,18 @@ impl TlsStream {
         &self.tls.get_ref().0.stream
     }
 
+    /// The same, to be changed.
+    pub(crate) fn below_mut(&mut self) -> &mut AnyStream {
+        let (below, _) = self.tls.get_mut();
+        &mut below.stream
+    }
+
     /// Replaces the stream below by what `change` makes of it.
     pub(crate) fn change_below<E>(
         &mut self,
         change: impl FnOnce(AnyStream) -> Result<AnyStream, E>,
     ) -> Result<(), E> {
-        let below = &mut self.tls.get_mut().0.stream;
+        let below = self.below_mut();
         *below = change(std::mem::replace(below, AnyStream::Other(Box::new(empty()))))?;
         Ok(())
     }

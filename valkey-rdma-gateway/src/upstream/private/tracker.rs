@@ -4,6 +4,7 @@
 //! the client stays until RESET: that is never wrong.
 
 mod expected;
+mod mark;
 mod subscriptions;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use valkey_rdma_resp::{Protocol, integer, words};
 
 pub(crate) use self::expected::Event;
 use self::expected::{Expect, Expected, Flag};
+pub(super) use self::mark::Mark;
 use self::subscriptions::{Heard, Subscriptions};
 use crate::command::class::{Class, Local, State};
 use crate::command::hello;
@@ -30,9 +32,20 @@ pub(crate) struct Tracker {
     pushes: bool,
     /// State that only RESET ends. Replies to later commands are not counted.
     lasting: bool,
+    /// RESET was sent, and its end has not been seen.
     resetting: bool,
+    /// What follows a RESET whose reply cannot be counted.
+    mark: Option<Mark>,
+    /// The last frame was an error.
+    after_error: bool,
+    /// See [`Tracker::may_have_reset`].
+    may_have_reset: bool,
     /// RESET has ended the login too.
     was_reset: bool,
+    /// See [`Tracker::outlives_reset`].
+    outlives_reset: bool,
+    /// See [`Tracker::has_quit`].
+    has_quit: bool,
     raw: bool,
     /// The server was asked to end what it blocks on.
     unblocked: bool,
@@ -56,16 +69,22 @@ pub(super) enum Fate {
 impl Tracker {
     /// Notes a command of the client.
     pub(super) fn sent(&mut self, class: Class, command: &[u8]) {
+        self.outlives_reset |= class == Class::State(State::Lasting) && outlives_reset(command);
         if self.lasting {
-            self.resetting |= class == Class::Local(Local::Reset);
+            match class {
+                Class::Local(Local::Reset) => (self.resetting, self.mark) = (true, Some(Mark::new())),
+                Class::Local(Local::Quit) => self.has_quit = true,
+                _ => {}
+            }
             return;
         }
         let expect = match class {
-            // From now on only its reply counts.
+            // No transaction queues them.
             Class::Local(Local::Reset) => {
-                (self.lasting, self.resetting) = (true, true);
-                return;
+                self.resetting = true;
+                Expect::Reset
             }
+            Class::Local(Local::Quit) => Expect::Quit,
             Class::State(State::Exec) => {
                 self.queueing = false;
                 Expect::Exec
@@ -132,10 +151,17 @@ impl Tracker {
 
     /// Notes a frame: all of it if `whole`, or its first bytes.
     pub(super) fn received(&mut self, frame: &[u8], whole: bool) -> Fate {
-        if self.lasting && self.expected.is_empty() {
-            if self.resetting && frame == b"+RESET\r\n" {
-                *self = Self { events: vec![Event::Reset], was_reset: true, ..Self::default() };
+        let failed = frame.first() == Some(&b'-');
+        if self.mark.as_ref().is_some_and(|mark| mark.is_in(frame)) {
+            // Before it came the reply to RESET, or after CLIENT REPLY SKIP that to an earlier command: an error may be either.
+            match self.after_error {
+                true => self.may_have_reset = true,
+                false => self.reset(),
             }
+            return Fate::Drop;
+        }
+        self.after_error = failed;
+        if self.lasting && self.expected.is_empty() {
             return Fate::PassOn;
         }
         let is_push = frame.first() == Some(&b'>');
@@ -149,7 +175,6 @@ impl Tracker {
             let is_broken = words(frame).next().is_some_and(|name| is(name, "tracking-redir-broken"));
             return if is_broken { Fate::Renumber } else { Fate::PassOn };
         }
-        let failed = frame.first() == Some(&b'-');
         let ok = frame == b"+OK\r\n";
         match self.expected.pop() {
             Some(Expect::Ours) => return Fate::Drop,
@@ -180,6 +205,10 @@ impl Tracker {
             Some(Expect::Unwatch) => self.watch &= !ok,
             Some(Expect::Flag(flag, on)) if ok => self.flags[flag as usize] = on,
             Some(Expect::Change(event)) if ok => self.events.push(event),
+            // The server has another name for it, and all is as before.
+            Some(Expect::Reset) if failed => self.resetting = false,
+            Some(Expect::Reset) => self.reset(),
+            Some(Expect::Quit) => self.has_quit |= !failed,
             Some(Expect::Hello(version, options)) if !failed => {
                 self.events.extend(options.login.map(Event::Login));
                 self.events.extend(options.name.map(Event::Name));
@@ -192,6 +221,12 @@ impl Tracker {
             None => self.lasting = true,
         }
         Fate::PassOn
+    }
+
+    /// Notes that RESET has succeeded.
+    fn reset(&mut self) {
+        let (events, outlives_reset) = (vec![Event::Reset], self.outlives_reset);
+        *self = Self { events, outlives_reset, was_reset: true, ..Self::default() };
     }
 
     /// Notes the answer to EXEC or DISCARD. A refusal leaves the transaction open, and what was sent after it is part of it.
@@ -269,14 +304,44 @@ impl Tracker {
         self.subscriptions.any()
     }
 
-    /// Whether RESET was sent, and its reply has not come. Commands after it wait, because they need the login of the client.
+    /// Whether RESET was sent, and its end has not been seen. Commands after it wait, because they need the login of the client.
     pub(crate) fn is_resetting(&self) -> bool {
         self.resetting
+    }
+
+    /// What must follow the RESET that was sent last.
+    pub(super) fn mark(&self) -> Option<&Mark> {
+        self.mark.as_ref()
     }
 
     /// Whether RESET has ended the connection's login.
     pub(crate) fn was_reset(&self) -> bool {
         self.was_reset
+    }
+
+    /// Whether RESET was refused, or has succeeded without a reply. Which login the connection has is not known: no command may follow.
+    pub(crate) fn may_have_reset(&self) -> bool {
+        self.may_have_reset
+    }
+
+    /// Whether the connection has state that RESET does not end: another client must not get it.
+    pub(crate) fn outlives_reset(&self) -> bool {
+        self.outlives_reset
+    }
+
+    /// Whether the server ends the connection because the client has sent QUIT.
+    pub(crate) fn has_quit(&self) -> bool {
+        self.has_quit
+    }
+
+    /// Whether it is known which replies are missing.
+    pub(crate) fn counts_replies(&self) -> bool {
+        !(self.lasting || self.raw)
+    }
+
+    /// Whether what comes next is passed on unread. Replies to earlier commands come before that.
+    pub(super) fn passes_raw(&self) -> bool {
+        self.raw && self.expected.is_empty()
     }
 
     /// Whether the gateway may answer commands itself. In a transaction and after CLIENT REPLY OFF it must not.
@@ -300,6 +365,17 @@ fn is_about_redirection(command: &[u8]) -> bool {
     let mut words = words(command);
     words.next().is_some_and(|name| is(name, "CLIENT"))
         && words.next().is_some_and(|name| is(name, "GETREDIR") || is(name, "TRACKINGINFO"))
+}
+
+/// Whether the state of a command that leaves [lasting](State::Lasting) state stays after RESET: that of CLIENT CAPA, CLIENT IMPORT-SOURCE
+/// and SCRIPT DEBUG.
+fn outlives_reset(command: &[u8]) -> bool {
+    let mut words = words(command);
+    match words.next() {
+        Some(name) if is(name, "CLIENT") => !words.next().is_some_and(|word| is(word, "REPLY")),
+        Some(name) => is(name, "SCRIPT"),
+        None => false,
+    }
 }
 
 /// The database of SELECT.

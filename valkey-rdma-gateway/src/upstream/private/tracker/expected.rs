@@ -84,6 +84,8 @@ pub(super) enum Expect {
     Unsubscribe(Kind, Option<usize>),
     Change(Event),
     Hello(Option<Protocol>, hello::Options),
+    Reset,
+    Quit,
 }
 
 impl Expect {

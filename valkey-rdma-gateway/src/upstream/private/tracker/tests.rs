@@ -3,6 +3,10 @@ use crate::command::words::encode;
 
 /// Sends commands and receives their replies, one after the other. Returns whether it is plain then.
 fn plain_after(dialogue: &[(&str, &[&str])]) -> bool {
+    after(dialogue).is_plain()
+}
+
+fn after(dialogue: &[(&str, &[&str])]) -> Tracker {
     let mut tracker = Tracker::default();
     for (line, replies) in dialogue {
         let command = encode(line.split(' '));
@@ -10,8 +14,13 @@ fn plain_after(dialogue: &[(&str, &[&str])]) -> bool {
         for reply in *replies {
             assert_eq!(tracker.received(reply.as_bytes(), true), Fate::PassOn);
         }
+        let mark = tracker.mark().map(Mark::command);
+        if let Some(mark) = mark.as_deref().and_then(|command| words(command).nth(2)) {
+            let answer = [b"-ERR Syntax error in HELLO option '", mark, b"'\r\n"].concat();
+            assert_eq!(tracker.received(&answer, true), Fate::Drop);
+        }
     }
-    tracker.is_plain()
+    tracker
 }
 
 const OK: &[&str] = &["+OK\r\n"];
@@ -109,6 +118,55 @@ fn lasting_state_ends_with_reset() {
     assert!(!plain_after(&[("CLIENT TRACKING ON", OK), ("GET k", &["$-1\r\n"])]));
     assert!(plain_after(&[("MULTI", &["-NOPERM\r\n"]), ("GET k", &["$-1\r\n"])]));
     assert!(plain_after(&[("RESET x", &["-ERR wrong number\r\n"]), ("GET k", &["$-1\r\n"])]));
+}
+
+/// After CLIENT REPLY SKIP, RESET has no reply. An error may be that to an earlier command then.
+#[test]
+fn reset_is_over_at_its_mark_where_replies_are_not_counted() {
+    let reset = &["+RESET\r\n"][..];
+    let refused = &["-ERR unknown command 'RESET'\r\n"][..];
+    for (replies, was_reset) in [(reset, true), (&[], true), (refused, false)] {
+        let tracker = after(&[("CLIENT REPLY SKIP", &[]), ("RESET", replies)]);
+        assert_eq!((tracker.was_reset(), tracker.may_have_reset()), (was_reset, !was_reset), "{replies:?}");
+        assert_eq!(tracker.is_plain(), was_reset, "{replies:?}");
+    }
+}
+
+#[test]
+fn a_reset_that_is_refused_changes_nothing_where_replies_are_counted() {
+    let refused = &["-ERR unknown command 'RESET'\r\n"][..];
+    for begin in [("WATCH k", OK), ("MULTI", OK)] {
+        let tracker = after(&[begin, ("RESET", refused)]);
+        assert!(!tracker.is_plain() && !tracker.is_resetting() && !tracker.was_reset(), "{begin:?}");
+        assert!(after(&[begin, ("RESET x", refused), ("RESET", &["+RESET\r\n"])]).is_plain(), "{begin:?}");
+    }
+}
+
+#[test]
+fn what_reset_does_not_end_is_remembered_after_it() {
+    for (line, outlives) in [
+        ("CLIENT CAPA redirect", true),
+        ("client import-source on", true),
+        ("SCRIPT DEBUG YES", true),
+        ("CLIENT REPLY OFF", false),
+        ("READONLY", false),
+    ] {
+        let befores: [&[(&str, &[&str])]; 3] = [&[], &[("MULTI", OK)], &[("MONITOR", OK)]];
+        let then: [(&str, &[&str]); 2] = [(line, &[]), ("RESET", &["+RESET\r\n"])];
+        for before in befores {
+            let tracker = after(&[before, &then].concat());
+            assert_eq!((tracker.was_reset(), tracker.outlives_reset()), (true, outlives), "{line}");
+        }
+    }
+}
+
+#[test]
+fn the_end_after_quit_is_expected() {
+    for (before, replies) in [("GET k", &["$-1\r\n"][..]), ("MULTI", OK), ("MONITOR", OK)] {
+        assert!(!after(&[(before, replies)]).has_quit());
+        assert!(after(&[(before, replies), ("QUIT", OK)]).has_quit(), "{before}");
+    }
+    assert!(!after(&[("QUIT", &[])]).has_quit(), "it may not have arrived");
 }
 
 #[test]
