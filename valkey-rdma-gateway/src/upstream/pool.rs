@@ -1,5 +1,7 @@
 //! [`Pool`]: makes the connections to one server, and keeps private ones for their next client.
 
+mod moved;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -11,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use valkey_rdma_transport::sync::lock;
 
+use self::moved::Looks;
 use crate::core::Core;
 use crate::observe::seldom::Seldom;
 use crate::upstream::backoff;
@@ -18,13 +21,17 @@ use crate::upstream::identity::{Identity, Key};
 use crate::upstream::open_error::OpenError;
 use crate::upstream::private::Private;
 use crate::upstream::server::{Server, Upstream};
+use crate::upstream::standing::Complaint;
 
 pub(crate) struct Pool {
     pub(crate) server: Arc<Server>,
+    /// As its clients have it.
+    address: Arc<str>,
     core: Arc<Core>,
     idle: Mutex<Idle>,
     /// The shared connections.
     shared: Mutex<Vec<Weak<dyn GivesWay>>>,
+    looks: Mutex<Looks>,
     /// The last attempt to make a connection for a client of its own failed.
     is_missed: AtomicBool,
     /// Limits the log lines about losses of such connections.
@@ -60,11 +67,19 @@ impl Idle {
 }
 
 impl Pool {
-    pub(crate) fn new(server: Arc<Server>, core: Arc<Core>) -> Self {
-        let (idle, shared, losses) = (Mutex::default(), Mutex::default(), Seldom::default());
-        let is_missed = AtomicBool::new(false);
-        let (full, refusals) = (Seldom::every(APART), Seldom::every(APART));
-        Self { server, core, idle, shared, is_missed, losses, full, refusals }
+    pub(crate) fn new(server: Arc<Server>, address: Arc<str>, core: Arc<Core>) -> Self {
+        Self {
+            server,
+            address,
+            core,
+            idle: Mutex::default(),
+            shared: Mutex::default(),
+            looks: Mutex::default(),
+            is_missed: AtomicBool::new(false),
+            losses: Seldom::default(),
+            full: Seldom::every(APART),
+            refusals: Seldom::every(APART),
+        }
     }
 
     /// Takes note of a shared connection, which may make room for others.
@@ -254,15 +269,25 @@ impl Pool {
     }
 
     /// Keeps a connection without state for its next client.
-    pub(crate) fn give_back(self: &Arc<Self>, identity: &Identity, private: Private) {
-        self.keep(identity.key(), private);
+    pub(crate) fn give_back(self: &Arc<Self>, identity: &Identity, mut private: Private) {
+        let key = identity.key();
+        let Some(doubted) = self.doubted(identity, &private.upstream) else { return self.keep(key, private) };
+        let pool = self.clone();
+        tokio::spawn(async move {
+            let Ok(hello) = pool.server.hello(&mut private.upstream.stream).await else { return };
+            if Complaint::ReadOnly.confirmed(&hello).is_some() {
+                pool.find_primary(doubted).await;
+            }
+            pool.keep(key, private);
+        });
     }
 
     fn keep(self: &Arc<Self>, key: Key, mut private: Private) {
         private.forget();
         self.server.set_used(&mut private.upstream, false);
         let mut idle = lock(&self.idle);
-        if key.has_default_login() && !self.server.has_current_login(&private.upstream) {
+        let has_old_login = key.has_default_login() && !self.server.has_current_login(&private.upstream);
+        if has_old_login || !self.server.is_current(&private.upstream) {
             return;
         }
         let kept = idle.by_key.entry(key).or_default();

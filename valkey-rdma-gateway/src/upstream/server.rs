@@ -7,6 +7,7 @@ mod returns;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tracing::info;
@@ -41,6 +42,8 @@ pub(crate) struct Server {
     users: Arc<()>,
     /// How often the login of clients that do not log in has changed.
     logins: AtomicU64,
+    /// How often the server's name has come to mean another server.
+    moves: AtomicU64,
 }
 
 /// A connection to a server that has logged in.
@@ -50,10 +53,24 @@ pub(crate) struct Upstream {
     pub(crate) id: u64,
     /// See [`Server::has_current_login`].
     login: u64,
+    /// See [`Server::is_current`].
+    pub(crate) moves: u64,
+    /// When the server last answered with READONLY here.
+    pub(crate) read_only: Option<Instant>,
     _permit: OwnedSemaphorePermit,
     /// Whether it has a user, who would notice its end: see [`Server::is_used`].
     user: Option<Arc<()>>,
     pub(crate) standing: Arc<Standing>,
+}
+
+impl Upstream {
+    /// Takes note of what a complete reply says about the server.
+    pub(crate) fn note(&mut self, reply: &[u8], now: Instant) {
+        self.standing.note(reply, now);
+        if reply.starts_with(b"-READONLY") {
+            self.read_only = Some(now);
+        }
+    }
 }
 
 impl Server {
@@ -77,7 +94,7 @@ impl Server {
             return Err(GatewayError::Config(format!("{endpoint}: {missing}")));
         }
         let mut permitted = limits.upstreams.min(Semaphore::MAX_PERMITS);
-        if matches!(endpoint.transport(), Transport::Rdma | Transport::Emulated) {
+        if is_over_device(endpoint) {
             let fit = limits.pinned_bytes / endpoint.transport_config().pinned_bytes().max(1);
             permitted = permitted.min(usize::try_from(fit).unwrap_or(usize::MAX));
         }
@@ -102,6 +119,7 @@ impl Server {
             dialers,
             password,
             logins: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
         })
     }
 
@@ -121,8 +139,25 @@ impl Server {
         upstream.login == self.logins.load(Ordering::Relaxed)
     }
 
+    /// Notes that this connection has found the server that the name means by now, and that those of before `moves` lead to another one.
+    /// `false` if another has found it first.
+    pub(crate) fn note_move(&self, upstream: &mut Upstream, moves: u64) -> bool {
+        upstream.moves = moves + 1;
+        self.moves.compare_exchange(moves, moves + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether the name has not come to mean another server since this connection was made.
+    pub(crate) fn is_current(&self, upstream: &Upstream) -> bool {
+        upstream.moves == self.moves.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn endpoint(&self) -> &Endpoint {
         self.dialers[0].endpoint()
+    }
+
+    /// Whether its connections use a device: each that ends costs the server memory.
+    pub(crate) fn is_over_device(&self) -> bool {
+        is_over_device(self.endpoint())
     }
 
     /// The user of clients that have not logged in.
@@ -236,7 +271,7 @@ impl Server {
         name: Option<&str>,
         asks: bool,
     ) -> Result<(Upstream, Option<OpenError>), OpenError> {
-        let login = self.logins.load(Ordering::Relaxed);
+        let (login, moves) = (self.logins.load(Ordering::Relaxed), self.moves.load(Ordering::Relaxed));
         let mut reached = self.reach(&self.dialers[0], key, identity, name, asks).await;
         for dialer in &self.dialers[1..] {
             let Err(OpenError::Unreachable(_)) = reached else { break };
@@ -244,7 +279,8 @@ impl Server {
         }
         let (stream, id, unready) = reached?;
         let standing = self.standing.clone();
-        Ok((Upstream { stream, id, login, _permit: permit, user: None, standing }, unready))
+        let (user, read_only) = (None, None);
+        Ok((Upstream { stream, id, login, moves, read_only, _permit: permit, user, standing }, unready))
     }
 
     async fn reach(
@@ -289,6 +325,10 @@ pub(crate) fn label(server: &Endpoint) -> String {
         (Some((scheme, _)), Some((_, rest))) if server.password().is_some() => format!("{scheme}://{rest}"),
         _ => shown,
     }
+}
+
+fn is_over_device(endpoint: &Endpoint) -> bool {
+    matches!(endpoint.transport(), Transport::Rdma | Transport::Emulated)
 }
 
 /// How many of the connections that there may be are kept free for shared ones: one in eight, at least 1 and at most 16. Of three or

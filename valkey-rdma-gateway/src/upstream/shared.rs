@@ -3,6 +3,7 @@
 //! Clients append encoded commands to a queue. One task takes all that waits, writes it as one batch, and passes each reply to the
 //! client whose turn it is. Bytes are not decoded, and replies that are large pass in pieces.
 
+mod doubt;
 mod driver;
 mod queue;
 mod repeat;
@@ -216,7 +217,7 @@ impl Shared {
     }
 
     /// Connects, serves, reconnects. Ends when there were no clients for [`IDLE`].
-    async fn run(&self, pool: &Pool, core: &Core) {
+    async fn run(self: &Arc<Self>, pool: &Arc<Pool>, core: &Core) {
         let server = &*pool.server;
         let mut attempt = 0;
         let not_yet =
@@ -246,18 +247,33 @@ impl Shared {
                     self.answer_left(matches!(before, State::Down(_)));
                     // What has waited for too long does not run, even if the server is there just now.
                     self.answer_unsent(core, &why);
-                    let Ended::Lost { cause, batch } = Driver::new(self, core, upstream).run().await else {
-                        *lock(&self.state) = State::Absent;
-                        return;
-                    };
-                    let text = format!("the connection to {} was lost: {cause}", server.endpoint());
-                    why = OpenError::Unreachable(text);
-                    // That was before the loss.
+                    let ended = Driver::new(self, pool, core, upstream).run().await;
+                    // That was before the end.
                     reached.mark_unchanged();
-                    *lock(&self.state) = State::Down(why.clone());
-                    self.metrics.lost.add(1);
-                    warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
+                    let batch = match ended {
+                        Ended::Idle => {
+                            *lock(&self.state) = State::Absent;
+                            return;
+                        }
+                        Ended::Moved { batch } => {
+                            why = not_yet();
+                            *lock(&self.state) = State::Absent;
+                            batch
+                        }
+                        Ended::Lost { cause, batch } => {
+                            let text = format!("the connection to {} was lost: {cause}", server.endpoint());
+                            why = OpenError::Unreachable(text);
+                            *lock(&self.state) = State::Down(why.clone());
+                            self.metrics.lost.add(1);
+                            warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
+                            batch
+                        }
+                    };
                     self.close_lost(&batch);
+                    // No client waits for the next one.
+                    if self.close_unused() {
+                        return;
+                    }
                     continue;
                 }
                 Err(error) => error,

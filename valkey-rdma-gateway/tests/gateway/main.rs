@@ -14,6 +14,7 @@ mod large;
 mod listeners;
 mod lost;
 mod malformed;
+mod moved;
 mod one_server;
 mod operation;
 mod overtaking;
