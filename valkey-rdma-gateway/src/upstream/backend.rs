@@ -151,6 +151,7 @@ impl Backend {
             self.drop_idle_logins();
         }
         // The server may have learned a login that it refused.
+        self.pool.forget_refusals();
         self.all_shared().iter().for_each(|shared| shared.retry());
         if let Some(cluster) = &self.cluster {
             cluster.set_login(login);

@@ -1,6 +1,7 @@
 //! [`Pool`]: makes the connections to one server, and keeps private ones for their next client.
 
 mod moved;
+mod refusals;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,7 @@ use tracing::{debug, warn};
 use valkey_rdma_transport::sync::lock;
 
 use self::moved::Looks;
+use self::refusals::Refusals;
 use crate::core::Core;
 use crate::observe::seldom::Seldom;
 use crate::upstream::backoff;
@@ -31,6 +33,7 @@ pub(crate) struct Pool {
     idle: Mutex<Idle>,
     /// The shared connections.
     shared: Mutex<Vec<Weak<dyn GivesWay>>>,
+    refusals: Refusals,
     looks: Mutex<Looks>,
     /// The last attempt to make a connection for a client of its own failed.
     is_missed: AtomicBool,
@@ -39,7 +42,7 @@ pub(crate) struct Pool {
     /// Limits the log lines about clients that find no room.
     full: Seldom,
     /// Limits the log lines about what the server refuses clients.
-    refusals: Seldom,
+    refused: Seldom,
 }
 
 /// A connection that ends for the sake of another one, if nothing uses it.
@@ -74,11 +77,12 @@ impl Pool {
             core,
             idle: Mutex::default(),
             shared: Mutex::default(),
+            refusals: Refusals::default(),
             looks: Mutex::default(),
             is_missed: AtomicBool::new(false),
             losses: Seldom::default(),
             full: Seldom::every(APART),
-            refusals: Seldom::every(APART),
+            refused: Seldom::every(APART),
         }
     }
 
@@ -89,8 +93,24 @@ impl Pool {
         shared.push(new);
     }
 
-    /// Connects and logs in, in place of an idle connection if there may be no more, here or at the server.
+    /// Connects and logs in, in place of an idle connection if there may be no more, here or at the server. Over RDMA, what the server has
+    /// just refused is not asked again.
     pub(crate) async fn open(
+        &self,
+        key: &Key,
+        identity: &Identity,
+        name: Option<&str>,
+    ) -> Result<Upstream, OpenError> {
+        if let Some(why) = self.refusals.in_the_way(key, Instant::now()) {
+            why.count(&self.server.metrics);
+            return Err(why);
+        }
+        let opened = self.open_in_place(key, identity, name).await;
+        self.note_answer(key, &opened);
+        opened
+    }
+
+    async fn open_in_place(
         &self,
         key: &Key,
         identity: &Identity,
@@ -105,7 +125,7 @@ impl Pool {
         self.server.open(self.place().await?, key, identity, name).await
     }
 
-    /// Same, for one client. Each client of an outage fails once more: only the first failure is logged.
+    /// Opens a connection for one client. Each client of an outage fails once more: only the first failure is logged.
     pub(crate) async fn open_for_one(
         &self,
         key: &Key,
@@ -129,7 +149,7 @@ impl Pool {
     /// refuses them, or vary it: that is logged once in 5 s at most.
     pub(crate) fn pass_failure(&self, why: &OpenError, is_of_clients: bool) -> Option<u64> {
         let is_seldom = is_of_clients && why.is_refusal() && !why.is_server_full();
-        if is_seldom { self.refusals.pass(Instant::now().into()) } else { Some(0) }
+        if is_seldom { self.refused.pass(Instant::now().into()) } else { Some(0) }
     }
 
     /// Logs that the private connection of a client was lost, once a second at most: an end of the server ends them all.
@@ -210,7 +230,12 @@ impl Pool {
                 return unready.map_or(Ok(()), Err);
             }
         }
-        let (upstream, unready) = self.server.probe(self.permit().await?, &key, &identity).await?;
+        if let Some(why) = self.refusals.in_the_way(&key, Instant::now()) {
+            return Err(why);
+        }
+        let probed = self.server.probe(self.permit().await?, &key, &identity).await;
+        self.note_answer(&key, &probed);
+        let (upstream, unready) = probed?;
         self.keep(key, Private::new(upstream, ""));
         unready.map_or(Ok(()), Err)
     }
@@ -346,7 +371,7 @@ impl Pool {
     fn drop_old(&self) -> bool {
         let mut idle = lock(&self.idle);
         idle.by_key.retain(|_, kept| {
-            kept.retain(|(since, _)| since.elapsed() < IDLE);
+            kept.retain(|(since, private)| since.elapsed() < private.upstream.idle_limit(IDLE));
             !kept.is_empty()
         });
         idle.expires = !idle.by_key.is_empty();
@@ -364,7 +389,7 @@ async fn expire(pool: Weak<Pool>) {
     }
 }
 
-/// An unused private connection is closed after 60 s to 120 s.
+/// An unused private connection is closed after 60 s to 120 s, over RDMA later.
 const IDLE: Duration = Duration::from_secs(60);
 /// Between two lines of the log about clients that find no room, or whose login or database the server refuses.
 const APART: Duration = Duration::from_secs(5);

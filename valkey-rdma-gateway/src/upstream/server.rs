@@ -7,7 +7,7 @@ mod returns;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tracing::info;
@@ -70,6 +70,12 @@ impl Upstream {
         if reply.starts_with(b"-READONLY") {
             self.read_only = Some(now);
         }
+    }
+
+    /// How long it stays when nothing uses it, if that is `limit` over TCP. Over RDMA its end costs the server memory for good: what runs
+    /// once a minute has one connection.
+    pub(crate) fn idle_limit(&self, limit: Duration) -> Duration {
+        if self.stream.info().device.is_some() { limit.max(IDLE_OVER_DEVICE) } else { limit }
     }
 }
 
@@ -317,6 +323,9 @@ impl Server {
         upstream.login = self.logins.load(Ordering::Relaxed);
     }
 }
+
+/// It gives its place to another one before, if that needs it.
+const IDLE_OVER_DEVICE: Duration = Duration::from_secs(3600);
 
 /// How metrics name a server: as it is shown, without its login, because a login may change.
 pub(crate) fn label(server: &Endpoint) -> String {

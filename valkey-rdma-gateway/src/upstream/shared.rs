@@ -227,6 +227,8 @@ impl Shared {
         let is_ours = server.has_own_login(&self.identity);
         // Clients may choose ever new ones that the server refuses.
         let is_chosen = self.identity.database != server.endpoint().database();
+        // What was refused is not tried again before a client asks for something: most log in first.
+        let mut refused = pool.last_refusal(&self.key);
         loop {
             if self.is_closed() || self.is_forgotten.load(Ordering::Relaxed) && self.close_unused() {
                 return;
@@ -235,8 +237,14 @@ impl Shared {
                 // What was refused is not what is tried now.
                 why = not_yet();
             }
-            let opening = pool.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME")));
-            why = match self.answer_overdue(core, &why, opening).await {
+            let opened = match refused.take().filter(|_| self.in_flight() == 0) {
+                Some(refused) => Err(refused),
+                None => {
+                    let opening = pool.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME")));
+                    self.answer_overdue(core, &why, opening).await
+                }
+            };
+            why = match opened {
                 Ok(upstream) => {
                     attempt = 0;
                     let state = State::Up(Connection {
@@ -288,7 +296,7 @@ impl Shared {
                 warn!(key = %self.key, server = %server.endpoint(), error = %why, unlogged, "cannot connect");
             }
             self.answer_unsent(core, &why);
-            if self.close_idle() {
+            if self.close_idle(IDLE) {
                 info!(key = %self.key, "no clients, no server: not connecting any more");
                 return;
             }
@@ -366,7 +374,7 @@ impl Drop for SharedHandle {
     }
 }
 
-/// A connection without clients is closed after 30 s to 60 s; at once if the server has refused the database that they chose.
+/// A connection without clients is closed after 30 s to 60 s, over RDMA later; at once if the server has refused the database that they chose.
 const IDLE: Duration = Duration::from_secs(30);
 /// A server that owes a reply for longer is asked whether it is there. Over TCP nothing else would tell.
 const SILENT: Duration = Duration::from_secs(5);

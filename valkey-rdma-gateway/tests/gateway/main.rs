@@ -21,6 +21,7 @@ mod overtaking;
 mod passwords;
 mod places;
 mod plain;
+mod refused;
 mod room;
 mod scripted;
 mod sentinel;

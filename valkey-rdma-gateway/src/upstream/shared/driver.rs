@@ -15,7 +15,7 @@ use valkey_rdma_client::ByteStream;
 use valkey_rdma_resp::{FrameScanner, RespError};
 use valkey_rdma_transport::sync::DeadlineTimer;
 
-use super::{SILENT, Shared};
+use super::{IDLE, SILENT, Shared};
 use crate::config::limits::Limits;
 use crate::core::Core;
 use crate::session::inbox::{End, Inbox};
@@ -119,7 +119,7 @@ impl<'a> Driver<'a> {
         }
         while self.timer.poll_deadline(cx, self.due) {
             self.due = tokio::time::Instant::now() + SILENT;
-            if self.shared.close_idle() {
+            if self.shared.close_idle(self.upstream.idle_limit(IDLE)) {
                 return Poll::Ready(None);
             }
             self.report_silence();
