@@ -276,7 +276,7 @@ pub enum LostCause {
     /// server or something between sent a reply too many, or is none that speaks this protocol.
     #[error("the peer broke the protocol: {0}")]
     OutOfStep(UnexpectedReply),
-    /// The Sentinels, or the nodes of the cluster, report another primary.
+    /// The Sentinels, or the nodes of the cluster, report another primary; or after READONLY, a new connection has reached one.
     #[error("its server is not the primary any more")]
     Moved,
     /// [`Client::close`](crate::Client::close) was called.

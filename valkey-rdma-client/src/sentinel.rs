@@ -22,7 +22,7 @@ impl Server {
     /// What makes the connections of a client: to the endpoint, or to the primary that its Sentinels report.
     pub(crate) fn connector_for(endpoint: Endpoint, config: Config) -> Connector {
         match endpoint.sentinels() {
-            None => Connector::new(endpoint, config),
+            None => Connector::new(endpoint, config).following_name(),
             Some(sentinels) => {
                 let service = Arc::new(Service::new(sentinels, &endpoint, &config));
                 Connector::located(endpoint, config, Arc::new(Follower { service, tasks: OnceLock::new() }))

@@ -31,9 +31,11 @@ use valkey_rdma_transport::{
 
 mod attempts;
 mod find_server;
+mod renamed;
 mod steps;
 
 pub(crate) use self::find_server::{Finding, Locator, Whereabouts};
+use self::renamed::Looks;
 pub(crate) use self::steps::Observer;
 use self::steps::StepWatch;
 pub use self::steps::{ConnectStep, StepFound, StepReport};
@@ -55,6 +57,9 @@ pub(crate) struct Connector {
     pub(crate) server_is_back: watch::Sender<()>,
     /// Connectors to the addresses that a [`Locator`] has found: those in use, those with outstanding connects, and the last one.
     pub(super) by_address: Mutex<HashMap<String, Arc<Connector>>>,
+    /// Sent to when the endpoint's name has come to mean another server. `None`: that is not looked for.
+    renamed: Option<watch::Sender<()>>,
+    looks: Mutex<Looks>,
 }
 
 /// Where streams come from.
@@ -86,11 +91,13 @@ impl Connector {
             bulk_connects: DeviceConnects::default(),
             server_is_back: watch::Sender::default(),
             by_address: Mutex::default(),
+            renamed: None,
+            looks: Mutex::default(),
         }
     }
 
     pub(crate) fn dialing(endpoint: Endpoint, config: Config, dialer: Dialer) -> Self {
-        Self { source: Source::Dialer(dialer), ..Self::new(endpoint, config) }
+        Self { source: Source::Dialer(dialer), ..Self::new(endpoint, config).following_name() }
     }
 
     /// Connects to a Unix socket.

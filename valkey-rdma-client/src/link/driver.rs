@@ -32,7 +32,7 @@ use super::request::Request;
 use super::state::MultiplexerState;
 use super::wake_together::WakeTogether;
 use crate::error::LostCause;
-use crate::link::RawConnection;
+use crate::link::{Connector, RawConnection};
 use valkey_rdma_transport::sync::DeadlineTimer;
 
 mod transfer;
@@ -87,8 +87,8 @@ pub(crate) struct Driver {
     /// Wakes the connection task.
     task: Waker,
     state: Arc<MultiplexerState>,
-    /// How often a request may be sent again on other connections. `None`: there will be no other connection.
-    retries: Option<u32>,
+    /// Makes the next connection, on which requests may be sent again. `None`: there will be no other.
+    connector: Option<Arc<Connector>>,
 }
 
 impl Driver {
@@ -96,7 +96,7 @@ impl Driver {
         mut raw: RawConnection,
         queue: Arc<SubmitQueue<Request>>,
         state: Arc<MultiplexerState>,
-        retries: Option<u32>,
+        connector: Option<Arc<Connector>>,
     ) -> Self {
         queue.end_outage();
         raw.drive_inline();
@@ -121,7 +121,7 @@ impl Driver {
             given_up: false,
             task: Waker::noop().clone(),
             state,
-            retries,
+            connector,
         }
     }
 
@@ -251,13 +251,23 @@ impl Driver {
 
     /// Sleeps until a reply arrives or a caller pushes a request that can be sent. Returns when the timer must fire.
     fn sleep(&self, cx: &Context<'_>) -> Result<Option<Instant>, Awake> {
+        let is_outdated = self.raw.is_outdated();
+        if is_outdated && self.is_answered() {
+            return Err(Awake);
+        }
         let sleep = match self.in_flight.batches() {
-            _ if self.writing || self.in_flight.commands() >= MAX_IN_FLIGHT => Sleep::Blocked,
+            _ if self.writing || is_outdated => Sleep::Blocked,
+            _ if self.in_flight.commands() >= MAX_IN_FLIGHT => Sleep::Blocked,
             0 => Sleep::Idle,
             batches if batches < MAX_BATCHES_IN_FLIGHT => Sleep::Listening,
             _ => Sleep::Holding,
         };
         self.queue.sleep(sleep, cx.waker())
+    }
+
+    /// True if all that was taken from the queue is written and answered.
+    fn is_answered(&self) -> bool {
+        self.in_flight.is_empty() && !self.writing
     }
 
     /// True if the deadline of `close` has passed.
@@ -273,6 +283,7 @@ impl Driver {
             self.ending = Some(Ending::Abandoned);
         }
         match self.ending {
+            None if self.is_answered() && self.raw.is_outdated() => return Poll::Ready(LostCause::Moved),
             None => return Poll::Pending,
             Some(Ending::Abandoned) => {}
             Some(Ending::Closing) if !self.in_flight.is_empty() => return Poll::Pending,

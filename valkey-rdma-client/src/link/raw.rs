@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, empty};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use valkey_rdma_resp::{Decoder, RespError, ServerError, Value};
 use valkey_rdma_transport::{AnyStream, Monitor};
 
@@ -47,6 +48,8 @@ pub(crate) struct RawConnection {
     after_large: bool,
     /// The address, if a [`Locator`](super::Locator) has found it.
     pub(crate) located: Option<Arc<str>>,
+    /// Changes when the name that led here has come to mean another server: see `connect/renamed.rs`.
+    pub(crate) renamed: Option<watch::Receiver<()>>,
     /// The server's role, by its reply to HELLO.
     pub(crate) role: Option<String>,
     /// True if it lacks a setting of the client's connections: it is for one call only.
@@ -68,9 +71,15 @@ impl RawConnection {
             runtime: Handle::current(),
             after_large: false,
             located: None,
+            renamed: None,
             role: None,
             is_provisional: false,
         }
+    }
+
+    /// True if new commands belong on another connection, to the server that the name means by now.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.renamed.as_ref().is_some_and(|renamed| renamed.has_changed().unwrap_or(false))
     }
 
     /// Changes the purpose shown in the status.

@@ -32,13 +32,14 @@ pub(super) struct ConnectionTask {
 impl ConnectionTask {
     pub(super) async fn run(self, mut raw: RawConnection) {
         let connector = self.connector.clone();
-        let retries = connector.as_ref().map(|connector| connector.config.retries);
         let mut redialer = connector.as_deref().and_then(Redialer::of);
         redialer.iter_mut().for_each(Redialer::connected);
         loop {
             let span = debug_span!("connection", peer = %self.state.peer, transport = %raw.info.transport);
-            let moved = connector.as_ref().and_then(|connector| connector.moved(&raw));
-            let driver = Driver::new(raw, self.queue.clone(), self.state.clone(), retries);
+            // The driver itself notices that the name means another server.
+            let located = connector.as_ref().and_then(|connector| connector.whereabouts(&raw));
+            let moved = located.map(|located| located.moved());
+            let driver = Driver::new(raw, self.queue.clone(), self.state.clone(), connector.clone());
             let drive = self.slot.drive(driver).instrument(span);
             let cause = match moved {
                 None => drive.await,

@@ -20,6 +20,7 @@ mod another;
 mod closing;
 mod deadlines;
 mod reconnecting;
+mod renamed;
 
 /// What a client sends to log in, and what it is answered.
 pub(crate) const HELLO: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n";

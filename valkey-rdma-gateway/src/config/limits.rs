@@ -64,7 +64,7 @@ pub struct Limits {
     /// they end. They are then closed as in a stop: after their replies, at most [`drain_ms`](Self::drain_ms) later.
     pub former_ms: Option<u64>,
     /// Private connections that are kept open for the next client that needs one, per user, database and protocol. Default 16. They
-    /// are closed after 60 s to 120 s, or when another connection needs their place.
+    /// are closed after 60 s to 120 s, over RDMA after an hour, or when another connection needs their place.
     pub idle_upstreams: usize,
 }
 

@@ -43,6 +43,9 @@ impl Session {
         let reply = self.ask(&checker, command).await?;
         if is_about_login(&reply) {
             self.refused_login(command);
+        } else if reply.starts_with(b"+") {
+            let identity = Identity { login: hello::login_of_auth(command), ..self.identity.clone() };
+            self.route.backend.pool.login_accepted(&identity.key());
         }
         Ok(Some(reply))
     }

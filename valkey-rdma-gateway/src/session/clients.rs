@@ -264,6 +264,11 @@ impl Client {
         }
     }
 
+    /// Whether its commands run on a private connection.
+    pub(crate) fn is_private(&self) -> bool {
+        matches!(*self.place.borrow(), Place::Private(_))
+    }
+
     pub(crate) fn set_place(&self, place: Place) {
         self.place.send_replace(place);
     }

@@ -35,11 +35,14 @@ impl Session {
     /// flight, with whether the server does not end it.
     pub(super) fn poll_unblock(&mut self, cx: &mut Context<'_>, private: &mut Private) -> Poll<bool> {
         loop {
+            let server = &self.route.backend.server;
             let attempt = match &mut self.unblock {
                 Some(attempt) => attempt,
                 None if !private.blocks_now() => return Poll::Ready(false),
-                // The server's number of the connection is not known.
-                None if private.upstream.id == 0 => return Poll::Ready(true),
+                // The server's number of the connection is not known, or the shared connection leads to another server.
+                None if private.upstream.id == 0 || !server.is_current(&private.upstream) => {
+                    return Poll::Ready(true);
+                }
                 None => {
                     private.tracker.expect_unblocked();
                     let shared = self.route.backend.shared(&self.identity);

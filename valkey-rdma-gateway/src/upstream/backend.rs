@@ -1,6 +1,7 @@
 //! [`Backend`]: the connections to one server, or the cluster in its place. [`Attached`]: a client's use of them.
 
 mod newcomers;
+mod replica;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use valkey_rdma_client::cluster::{ClusterStatus, NodeAddress};
 use valkey_rdma_client::{Endpoint, Sentinels};
 use valkey_rdma_transport::sync::lock;
 
+use self::replica::leads_to_replica;
 use crate::cluster::{Cluster, Lane, transport_of};
 use crate::config::limits::Limits;
 use crate::config::login::RouteLogin;
@@ -25,6 +27,7 @@ use crate::upstream::pool::Pool;
 use crate::upstream::probe::Probe;
 use crate::upstream::server::Server;
 use crate::upstream::shared::{Shared, SharedHandle};
+use crate::upstream::standing::Complaint;
 
 /// Shared connections by key, and private ones.
 pub(crate) struct Backend {
@@ -135,8 +138,8 @@ impl Backend {
         let server = Arc::new(Server::new(servers, origin.cluster, login, &limits, &core.services)?);
         let cluster = || Cluster::new(servers, login, core.clone(), &server);
         let cluster = origin.cluster.then(cluster).transpose()?;
-        let address = address(server.endpoint()).into();
-        let pool = Arc::new(Pool::new(server.clone(), core.clone()));
+        let address: Arc<str> = address(server.endpoint()).into();
+        let pool = Arc::new(Pool::new(server.clone(), address.clone(), core.clone()));
         let (shared, probe, newcomers) = (Mutex::default(), Probe::default(), Seldom::default());
         core.of_servers.fetch_add(server.descriptors(), Ordering::Relaxed);
         Ok(Self { origin, address, at_start, server, cluster, pool, core, shared, probe, newcomers })
@@ -148,6 +151,7 @@ impl Backend {
             self.drop_idle_logins();
         }
         // The server may have learned a login that it refused.
+        self.pool.forget_refusals();
         self.all_shared().iter().for_each(|shared| shared.retry());
         if let Some(cluster) = &self.cluster {
             cluster.set_login(login);
@@ -214,13 +218,17 @@ impl Backend {
         let is_up =
             |(_, status): (_, ClusterStatus)| status.nodes.iter().any(|node| transport_of(node).is_some());
         let now = Instant::now();
-        let is_doubtful = self.all_shared().iter().any(|shared| shared.is_silent(now));
-        let is_doubtful = is_doubtful || !self.server.standing.doubts(now).is_empty();
+        let doubts = self.server.standing.doubts(now);
+        let is_doubtful = !doubts.is_empty() || self.all_shared().iter().any(|shared| shared.is_silent(now));
         if !is_doubtful && (self.server.is_used() || self.clusters().into_iter().any(is_up)) {
             return None;
         }
         let pool = self.pool.clone();
+        let in_use = if doubts.contains(&Complaint::ReadOnly) { self.in_use(now) } else { Vec::new() };
         let attempt = || async move {
+            if let Some(why) = leads_to_replica(in_use, &pool.server.standing).await {
+                return Err(why);
+            }
             match pool.probe().await {
                 // There is no login in the URL, and the server requires one of its clients.
                 Err(error) if error.is_about_login() && pool.server.endpoint().password().is_none() => Ok(()),

@@ -90,6 +90,31 @@ impl Key {
         matches!(self, Self::Shared { login: LoginKey { user: None, .. }, .. })
     }
 
+    /// The database; 0 of a connection that does not log in.
+    pub(crate) fn database(&self) -> u32 {
+        match self {
+            Self::Shared { database, .. } => *database,
+            Self::Checker => 0,
+        }
+    }
+
+    /// What its connections log in with: the key without their database and use.
+    pub(crate) fn of_login(&self) -> Self {
+        match self.clone() {
+            Self::Shared { login, protocol, .. } => {
+                Self::Shared { scripts: false, login, database: 0, protocol }
+            }
+            Self::Checker => Self::Checker,
+        }
+    }
+
+    pub(crate) fn has_login_of(&self, key: &Self) -> bool {
+        match (self, key) {
+            (Self::Shared { login: one, .. }, Self::Shared { login: other, .. }) => one == other,
+            _ => false,
+        }
+    }
+
     pub(crate) fn is_for_scripts(&self) -> bool {
         matches!(self, Self::Shared { scripts: true, .. })
     }

@@ -41,6 +41,11 @@ impl OpenError {
         matches!(self, Self::Refused(reply) if is_about_login(reply))
     }
 
+    /// Whether the server refused who asks, whatever the database is.
+    pub(crate) fn refuses_any_database(&self) -> bool {
+        matches!(self, Self::Refused(reply) if reply.starts_with(b"-NOAUTH")) || self.is_wrong_password()
+    }
+
     /// Whether the server refused the password.
     pub(crate) fn is_wrong_password(&self) -> bool {
         matches!(self, Self::Refused(reply) if reply.starts_with(b"-WRONGPASS"))

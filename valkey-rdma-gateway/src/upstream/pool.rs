@@ -1,5 +1,8 @@
 //! [`Pool`]: makes the connections to one server, and keeps private ones for their next client.
 
+mod moved;
+mod refusals;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -11,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use valkey_rdma_transport::sync::lock;
 
+use self::moved::Looks;
+use self::refusals::Refusals;
 use crate::core::Core;
 use crate::observe::seldom::Seldom;
 use crate::upstream::backoff;
@@ -18,13 +23,18 @@ use crate::upstream::identity::{Identity, Key};
 use crate::upstream::open_error::OpenError;
 use crate::upstream::private::Private;
 use crate::upstream::server::{Server, Upstream};
+use crate::upstream::standing::Complaint;
 
 pub(crate) struct Pool {
     pub(crate) server: Arc<Server>,
+    /// As its clients have it.
+    address: Arc<str>,
     core: Arc<Core>,
     idle: Mutex<Idle>,
     /// The shared connections.
     shared: Mutex<Vec<Weak<dyn GivesWay>>>,
+    refusals: Refusals,
+    looks: Mutex<Looks>,
     /// The last attempt to make a connection for a client of its own failed.
     is_missed: AtomicBool,
     /// Limits the log lines about losses of such connections.
@@ -32,7 +42,7 @@ pub(crate) struct Pool {
     /// Limits the log lines about clients that find no room.
     full: Seldom,
     /// Limits the log lines about what the server refuses clients.
-    refusals: Seldom,
+    refused: Seldom,
 }
 
 /// A connection that ends for the sake of another one, if nothing uses it.
@@ -60,11 +70,20 @@ impl Idle {
 }
 
 impl Pool {
-    pub(crate) fn new(server: Arc<Server>, core: Arc<Core>) -> Self {
-        let (idle, shared, losses) = (Mutex::default(), Mutex::default(), Seldom::default());
-        let is_missed = AtomicBool::new(false);
-        let (full, refusals) = (Seldom::every(APART), Seldom::every(APART));
-        Self { server, core, idle, shared, is_missed, losses, full, refusals }
+    pub(crate) fn new(server: Arc<Server>, address: Arc<str>, core: Arc<Core>) -> Self {
+        Self {
+            server,
+            address,
+            core,
+            idle: Mutex::default(),
+            shared: Mutex::default(),
+            refusals: Refusals::default(),
+            looks: Mutex::default(),
+            is_missed: AtomicBool::new(false),
+            losses: Seldom::default(),
+            full: Seldom::every(APART),
+            refused: Seldom::every(APART),
+        }
     }
 
     /// Takes note of a shared connection, which may make room for others.
@@ -74,8 +93,24 @@ impl Pool {
         shared.push(new);
     }
 
-    /// Connects and logs in, in place of an idle connection if there may be no more, here or at the server.
+    /// Connects and logs in, in place of an idle connection if there may be no more, here or at the server. Over RDMA, what the server has
+    /// just refused is not asked again.
     pub(crate) async fn open(
+        &self,
+        key: &Key,
+        identity: &Identity,
+        name: Option<&str>,
+    ) -> Result<Upstream, OpenError> {
+        if let Some(why) = self.refusals.in_the_way(key, Instant::now()) {
+            why.count(&self.server.metrics);
+            return Err(why);
+        }
+        let opened = self.open_in_place(key, identity, name).await;
+        self.note_answer(key, &opened);
+        opened
+    }
+
+    async fn open_in_place(
         &self,
         key: &Key,
         identity: &Identity,
@@ -90,7 +125,7 @@ impl Pool {
         self.server.open(self.place().await?, key, identity, name).await
     }
 
-    /// Same, for one client. Each client of an outage fails once more: only the first failure is logged.
+    /// Opens a connection for one client. Each client of an outage fails once more: only the first failure is logged.
     pub(crate) async fn open_for_one(
         &self,
         key: &Key,
@@ -114,7 +149,7 @@ impl Pool {
     /// refuses them, or vary it: that is logged once in 5 s at most.
     pub(crate) fn pass_failure(&self, why: &OpenError, is_of_clients: bool) -> Option<u64> {
         let is_seldom = is_of_clients && why.is_refusal() && !why.is_server_full();
-        if is_seldom { self.refusals.pass(Instant::now().into()) } else { Some(0) }
+        if is_seldom { self.refused.pass(Instant::now().into()) } else { Some(0) }
     }
 
     /// Logs that the private connection of a client was lost, once a second at most: an end of the server ends them all.
@@ -195,7 +230,12 @@ impl Pool {
                 return unready.map_or(Ok(()), Err);
             }
         }
-        let (upstream, unready) = self.server.probe(self.permit().await?, &key, &identity).await?;
+        if let Some(why) = self.refusals.in_the_way(&key, Instant::now()) {
+            return Err(why);
+        }
+        let probed = self.server.probe(self.permit().await?, &key, &identity).await;
+        self.note_answer(&key, &probed);
+        let (upstream, unready) = probed?;
         self.keep(key, Private::new(upstream, ""));
         unready.map_or(Ok(()), Err)
     }
@@ -254,15 +294,25 @@ impl Pool {
     }
 
     /// Keeps a connection without state for its next client.
-    pub(crate) fn give_back(self: &Arc<Self>, identity: &Identity, private: Private) {
-        self.keep(identity.key(), private);
+    pub(crate) fn give_back(self: &Arc<Self>, identity: &Identity, mut private: Private) {
+        let key = identity.key();
+        let Some(doubted) = self.doubted(identity, &private.upstream) else { return self.keep(key, private) };
+        let pool = self.clone();
+        tokio::spawn(async move {
+            let Ok(hello) = pool.server.hello(&mut private.upstream.stream).await else { return };
+            if Complaint::ReadOnly.confirmed(&hello).is_some() {
+                pool.find_primary(doubted).await;
+            }
+            pool.keep(key, private);
+        });
     }
 
     fn keep(self: &Arc<Self>, key: Key, mut private: Private) {
         private.forget();
         self.server.set_used(&mut private.upstream, false);
         let mut idle = lock(&self.idle);
-        if key.has_default_login() && !self.server.has_current_login(&private.upstream) {
+        let has_old_login = key.has_default_login() && !self.server.has_current_login(&private.upstream);
+        if has_old_login || !self.server.is_current(&private.upstream) {
             return;
         }
         let kept = idle.by_key.entry(key).or_default();
@@ -321,7 +371,7 @@ impl Pool {
     fn drop_old(&self) -> bool {
         let mut idle = lock(&self.idle);
         idle.by_key.retain(|_, kept| {
-            kept.retain(|(since, _)| since.elapsed() < IDLE);
+            kept.retain(|(since, private)| since.elapsed() < private.upstream.idle_limit(IDLE));
             !kept.is_empty()
         });
         idle.expires = !idle.by_key.is_empty();
@@ -339,7 +389,7 @@ async fn expire(pool: Weak<Pool>) {
     }
 }
 
-/// An unused private connection is closed after 60 s to 120 s.
+/// An unused private connection is closed after 60 s to 120 s, over RDMA later.
 const IDLE: Duration = Duration::from_secs(60);
 /// Between two lines of the log about clients that find no room, or whose login or database the server refuses.
 const APART: Duration = Duration::from_secs(5);

@@ -314,7 +314,7 @@ impl Private {
                 Some(head) => self.tracker.received(&head, false),
                 None => {
                     if part.starts_with(b"-") {
-                        self.upstream.standing.note(&part, Instant::now());
+                        self.upstream.note(&part, Instant::now());
                     }
                     self.tracker.received(&part, true)
                 }

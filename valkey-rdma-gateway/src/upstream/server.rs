@@ -1,31 +1,28 @@
 //! [`Server`]: connections to one server: connect, log in, within the limits.
 
 mod exchange;
+mod login;
 mod ready;
 mod returns;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::timeout;
 use tracing::info;
 use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
-use valkey_rdma_resp::{Protocol, words};
+use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::sync::lock;
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
-use self::exchange::exchange;
-use self::returns::{Returns, id};
-use crate::command::hello;
-use crate::command::words::encode;
 use crate::config::limits::Limits;
 use crate::config::login::{RouteLogin, endpoints};
 use crate::error::{GatewayError, shown_url};
 use crate::front::descriptors;
 use crate::observe::metrics::Metrics;
 use crate::observe::metrics::Services;
-use crate::upstream::identity::{Identity, Key, Login};
+use crate::upstream::identity::{Identity, Key};
 use crate::upstream::open_error::OpenError;
 use crate::upstream::standing::Standing;
 
@@ -45,6 +42,8 @@ pub(crate) struct Server {
     users: Arc<()>,
     /// How often the login of clients that do not log in has changed.
     logins: AtomicU64,
+    /// How often the server's name has come to mean another server.
+    moves: AtomicU64,
 }
 
 /// A connection to a server that has logged in.
@@ -54,10 +53,30 @@ pub(crate) struct Upstream {
     pub(crate) id: u64,
     /// See [`Server::has_current_login`].
     login: u64,
+    /// See [`Server::is_current`].
+    pub(crate) moves: u64,
+    /// When the server last answered with READONLY here.
+    pub(crate) read_only: Option<Instant>,
     _permit: OwnedSemaphorePermit,
     /// Whether it has a user, who would notice its end: see [`Server::is_used`].
     user: Option<Arc<()>>,
     pub(crate) standing: Arc<Standing>,
+}
+
+impl Upstream {
+    /// Takes note of what a complete reply says about the server.
+    pub(crate) fn note(&mut self, reply: &[u8], now: Instant) {
+        self.standing.note(reply, now);
+        if reply.starts_with(b"-READONLY") {
+            self.read_only = Some(now);
+        }
+    }
+
+    /// How long it stays when nothing uses it, if that is `limit` over TCP. Over RDMA its end costs the server memory for good: what runs
+    /// once a minute has one connection.
+    pub(crate) fn idle_limit(&self, limit: Duration) -> Duration {
+        if self.stream.info().device.is_some() { limit.max(IDLE_OVER_DEVICE) } else { limit }
+    }
 }
 
 impl Server {
@@ -81,7 +100,7 @@ impl Server {
             return Err(GatewayError::Config(format!("{endpoint}: {missing}")));
         }
         let mut permitted = limits.upstreams.min(Semaphore::MAX_PERMITS);
-        if matches!(endpoint.transport(), Transport::Rdma | Transport::Emulated) {
+        if is_over_device(endpoint) {
             let fit = limits.pinned_bytes / endpoint.transport_config().pinned_bytes().max(1);
             permitted = permitted.min(usize::try_from(fit).unwrap_or(usize::MAX));
         }
@@ -106,6 +125,7 @@ impl Server {
             dialers,
             password,
             logins: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
         })
     }
 
@@ -125,8 +145,25 @@ impl Server {
         upstream.login == self.logins.load(Ordering::Relaxed)
     }
 
+    /// Notes that this connection has found the server that the name means by now, and that those of before `moves` lead to another one.
+    /// `false` if another has found it first.
+    pub(crate) fn note_move(&self, upstream: &mut Upstream, moves: u64) -> bool {
+        upstream.moves = moves + 1;
+        self.moves.compare_exchange(moves, moves + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether the name has not come to mean another server since this connection was made.
+    pub(crate) fn is_current(&self, upstream: &Upstream) -> bool {
+        upstream.moves == self.moves.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn endpoint(&self) -> &Endpoint {
         self.dialers[0].endpoint()
+    }
+
+    /// Whether its connections use a device: each that ends costs the server memory.
+    pub(crate) fn is_over_device(&self) -> bool {
+        is_over_device(self.endpoint())
     }
 
     /// The user of clients that have not logged in.
@@ -240,7 +277,7 @@ impl Server {
         name: Option<&str>,
         asks: bool,
     ) -> Result<(Upstream, Option<OpenError>), OpenError> {
-        let login = self.logins.load(Ordering::Relaxed);
+        let (login, moves) = (self.logins.load(Ordering::Relaxed), self.moves.load(Ordering::Relaxed));
         let mut reached = self.reach(&self.dialers[0], key, identity, name, asks).await;
         for dialer in &self.dialers[1..] {
             let Err(OpenError::Unreachable(_)) = reached else { break };
@@ -248,7 +285,8 @@ impl Server {
         }
         let (stream, id, unready) = reached?;
         let standing = self.standing.clone();
-        Ok((Upstream { stream, id, login, _permit: permit, user: None, standing }, unready))
+        let (user, read_only) = (None, None);
+        Ok((Upstream { stream, id, login, moves, read_only, _permit: permit, user, standing }, unready))
     }
 
     async fn reach(
@@ -284,120 +322,10 @@ impl Server {
     pub(crate) fn note_reset(&self, upstream: &mut Upstream) {
         upstream.login = self.logins.load(Ordering::Relaxed);
     }
-
-    /// Logs in again on a connection after `RESET`.
-    pub(crate) async fn log_in_again(
-        &self,
-        upstream: &mut Upstream,
-        identity: &Identity,
-    ) -> Result<(), OpenError> {
-        self.log_in(self.endpoint(), &mut upstream.stream, identity, None).await.map(|_| ())
-    }
-
-    /// Logs in, chooses protocol and database, and sets the name, in one exchange. With a name, also waits until the server has read its
-    /// data: without one, its errors are for the one who asked. Returns the server's number of the connection, or 0.
-    async fn log_in(
-        &self,
-        endpoint: &Endpoint,
-        stream: &mut ByteStream,
-        identity: &Identity,
-        name: Option<&str>,
-    ) -> Result<u64, OpenError> {
-        let is_located = endpoint.sentinels().is_some();
-        // What the Sentinels report may be old. The reply to HELLO says the role too, and every user may run HELLO.
-        let asks_role = is_located && identity.protocol == Protocol::Resp2;
-        let (commands, returns) = self.login_commands(identity, name, asks_role);
-        let limit = self.endpoint().timeout();
-        let exchange = exchange(stream, &commands, returns.len());
-        let replies = match timeout(limit, exchange).await {
-            Ok(Ok(replies)) => replies,
-            Ok(Err(error)) => return Err(OpenError::Unreachable(format!("{endpoint}: {error:#}"))),
-            Err(_) => {
-                let text = format!("{endpoint} did not answer the login within {limit:?}");
-                return Err(OpenError::Unreachable(text));
-            }
-        };
-        let is_closed = replies.len() < returns.len();
-        for (returns, reply) in returns.iter().zip(&replies) {
-            let is_fatal = returns.is_required() || is_closed || reply.starts_with(b"-NOAUTH");
-            if reply.starts_with(b"-") && is_fatal {
-                return Err(OpenError::of_login(reply));
-            }
-            returns.check(reply).map_err(|text| OpenError::Unreachable(format!("{endpoint}: {text}")))?;
-            let role = match returns {
-                Returns::Role => role(reply),
-                Returns::Hello => hello::role(reply),
-                _ => None,
-            };
-            if let Some(role) = role.filter(|role| is_located && role != "master") {
-                let peer = stream.info().peer.map(|peer| format!(" {peer}")).unwrap_or_default();
-                let text = format!("{endpoint}: the Sentinels report{peer}, whose role is {role}");
-                return Err(OpenError::Unreachable(text));
-            }
-        }
-        let pong =
-            returns.iter().position(|returns| *returns == Returns::Pong).and_then(|at| replies.get(at));
-        if let (Some(pong), Some(_)) = (pong, name) {
-            self.until_loaded(endpoint, stream, pong.clone()).await?;
-        }
-        stream.confirm_primary();
-        Ok(replies.last().and_then(|reply| id(reply)).unwrap_or(0))
-    }
-
-    /// The commands of a login, and what each returns.
-    fn login_commands(
-        &self,
-        identity: &Identity,
-        name: Option<&str>,
-        asks_role: bool,
-    ) -> (Vec<u8>, Vec<Returns>) {
-        let (mut commands, mut returns) = (Vec::new(), Vec::new());
-        let mut say = |words: &[&[u8]], reply: Returns| {
-            commands.extend_from_slice(&encode(words));
-            returns.push(reply);
-        };
-        let mut require = |words: &[&[u8]]| {
-            let is_hello = words.first() == Some(&&b"HELLO"[..]);
-            say(words, if is_hello { Returns::Hello } else { Returns::Required });
-        };
-        let database = identity.database.to_string();
-        let password = lock(&self.password).clone();
-        match (identity.protocol, self.credentials(identity.login.as_deref(), password.as_deref())) {
-            (Protocol::Resp3, (_, None)) => require(&[b"HELLO", b"3"]),
-            (Protocol::Resp3, (user, Some(password))) => {
-                require(&[b"HELLO", b"3", b"AUTH", user.unwrap_or(b"default"), password]);
-            }
-            (Protocol::Resp2, (_, None)) => {}
-            // Servers before 6.0 have no users.
-            (Protocol::Resp2, (None, Some(password))) => require(&[b"AUTH", password]),
-            (Protocol::Resp2, (Some(user), Some(password))) => require(&[b"AUTH", user, password]),
-        }
-        if identity.database != 0 {
-            require(&[b"SELECT", database.as_bytes()]);
-        }
-        // Old servers or strict users may refuse the rest.
-        say(&[b"CLIENT", b"SETNAME", name.unwrap_or_default().as_bytes()], Returns::Name);
-        say(&[b"PING"], Returns::Pong);
-        if asks_role {
-            say(&[b"ROLE"], Returns::Role);
-        }
-        // At the end: nothing else returns an integer, so this reply shows that the others were in step.
-        say(&[b"CLIENT", b"ID"], Returns::Id);
-        (commands, returns)
-    }
-
-    /// User and password of a login, or of the server's user.
-    fn credentials<'a>(
-        &'a self,
-        login: Option<&'a Login>,
-        password: Option<&'a str>,
-    ) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
-        match login {
-            Some(login) => (Some(&login.user), Some(&login.password)),
-            None => (self.endpoint().user().map(str::as_bytes), password.map(str::as_bytes)),
-        }
-    }
 }
+
+/// It gives its place to another one before, if that needs it.
+const IDLE_OVER_DEVICE: Duration = Duration::from_secs(3600);
 
 /// How metrics name a server: as it is shown, without its login, because a login may change.
 pub(crate) fn label(server: &Endpoint) -> String {
@@ -408,13 +336,12 @@ pub(crate) fn label(server: &Endpoint) -> String {
     }
 }
 
+fn is_over_device(endpoint: &Endpoint) -> bool {
+    matches!(endpoint.transport(), Transport::Rdma | Transport::Emulated)
+}
+
 /// How many of the connections that there may be are kept free for shared ones: one in eight, at least 1 and at most 16. Of three or
 /// fewer none is, because no private connection would be left.
 fn reserved(permitted: usize) -> usize {
     if permitted < 4 { 0 } else { (permitted / 8).clamp(1, 16) }
-}
-
-/// The role in a reply to ROLE. A user may not be allowed to ask: then Sentinel is trusted.
-fn role(reply: &[u8]) -> Option<String> {
-    words(reply).next().map(|role| role.escape_ascii().to_string())
 }

@@ -3,6 +3,7 @@
 //! Clients append encoded commands to a queue. One task takes all that waits, writes it as one batch, and passes each reply to the
 //! client whose turn it is. Bytes are not decoded, and replies that are large pass in pieces.
 
+mod doubt;
 mod driver;
 mod queue;
 mod repeat;
@@ -216,7 +217,7 @@ impl Shared {
     }
 
     /// Connects, serves, reconnects. Ends when there were no clients for [`IDLE`].
-    async fn run(&self, pool: &Pool, core: &Core) {
+    async fn run(self: &Arc<Self>, pool: &Arc<Pool>, core: &Core) {
         let server = &*pool.server;
         let mut attempt = 0;
         let not_yet =
@@ -226,6 +227,8 @@ impl Shared {
         let is_ours = server.has_own_login(&self.identity);
         // Clients may choose ever new ones that the server refuses.
         let is_chosen = self.identity.database != server.endpoint().database();
+        // What was refused is not tried again before a client asks for something: most log in first.
+        let mut refused = pool.last_refusal(&self.key);
         loop {
             if self.is_closed() || self.is_forgotten.load(Ordering::Relaxed) && self.close_unused() {
                 return;
@@ -234,8 +237,14 @@ impl Shared {
                 // What was refused is not what is tried now.
                 why = not_yet();
             }
-            let opening = pool.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME")));
-            why = match self.answer_overdue(core, &why, opening).await {
+            let opened = match refused.take().filter(|_| self.in_flight() == 0) {
+                Some(refused) => Err(refused),
+                None => {
+                    let opening = pool.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME")));
+                    self.answer_overdue(core, &why, opening).await
+                }
+            };
+            why = match opened {
                 Ok(upstream) => {
                     attempt = 0;
                     let state = State::Up(Connection {
@@ -246,18 +255,33 @@ impl Shared {
                     self.answer_left(matches!(before, State::Down(_)));
                     // What has waited for too long does not run, even if the server is there just now.
                     self.answer_unsent(core, &why);
-                    let Ended::Lost { cause, batch } = Driver::new(self, core, upstream).run().await else {
-                        *lock(&self.state) = State::Absent;
-                        return;
-                    };
-                    let text = format!("the connection to {} was lost: {cause}", server.endpoint());
-                    why = OpenError::Unreachable(text);
-                    // That was before the loss.
+                    let ended = Driver::new(self, pool, core, upstream).run().await;
+                    // That was before the end.
                     reached.mark_unchanged();
-                    *lock(&self.state) = State::Down(why.clone());
-                    self.metrics.lost.add(1);
-                    warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
+                    let batch = match ended {
+                        Ended::Idle => {
+                            *lock(&self.state) = State::Absent;
+                            return;
+                        }
+                        Ended::Moved { batch } => {
+                            why = not_yet();
+                            *lock(&self.state) = State::Absent;
+                            batch
+                        }
+                        Ended::Lost { cause, batch } => {
+                            let text = format!("the connection to {} was lost: {cause}", server.endpoint());
+                            why = OpenError::Unreachable(text);
+                            *lock(&self.state) = State::Down(why.clone());
+                            self.metrics.lost.add(1);
+                            warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
+                            batch
+                        }
+                    };
                     self.close_lost(&batch);
+                    // No client waits for the next one.
+                    if self.close_unused() {
+                        return;
+                    }
                     continue;
                 }
                 Err(error) => error,
@@ -272,7 +296,7 @@ impl Shared {
                 warn!(key = %self.key, server = %server.endpoint(), error = %why, unlogged, "cannot connect");
             }
             self.answer_unsent(core, &why);
-            if self.close_idle() {
+            if self.close_idle(IDLE) {
                 info!(key = %self.key, "no clients, no server: not connecting any more");
                 return;
             }
@@ -350,7 +374,7 @@ impl Drop for SharedHandle {
     }
 }
 
-/// A connection without clients is closed after 30 s to 60 s; at once if the server has refused the database that they chose.
+/// A connection without clients is closed after 30 s to 60 s, over RDMA later; at once if the server has refused the database that they chose.
 const IDLE: Duration = Duration::from_secs(30);
 /// A server that owes a reply for longer is asked whether it is there. Over TCP nothing else would tell.
 const SILENT: Duration = Duration::from_secs(5);

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
-use valkey_rdma_resp::words;
 use valkey_rdma_transport::sync::lock;
+
+use crate::command::hello;
 
 /// What the errors of one server say.
 #[derive(Debug)]
@@ -72,7 +73,7 @@ impl Complaint {
         match self {
             // PING is answered with it.
             Self::Loading => None,
-            Self::ReadOnly => Some(&["ROLE"]),
+            Self::ReadOnly => Some(&["HELLO"]),
             Self::ClusterDown => Some(&["CLUSTER", "INFO"]),
         }
     }
@@ -82,7 +83,7 @@ impl Complaint {
         let what = match self {
             Self::Loading => None,
             Self::ReadOnly => {
-                words(answer).next().is_some_and(|role| role == b"slave").then_some("its role is slave")
+                hello::role(answer).is_some_and(|role| role == "replica").then_some("its role is replica")
             }
             Self::ClusterDown => {
                 let fails = String::from_utf8_lossy(answer).lines().any(|line| line == "cluster_state:fail");
@@ -220,8 +221,8 @@ mod tests {
 
     #[test]
     fn only_the_answer_to_the_question_confirms() {
-        assert!(ReadOnly.confirmed(b"*3\r\n$5\r\nslave\r\n$1\r\nh\r\n:1\r\n").is_some());
-        assert!(ReadOnly.confirmed(b"*1\r\n$6\r\nmaster\r\n").is_none());
+        assert!(ReadOnly.confirmed(b"*2\r\n$4\r\nrole\r\n$7\r\nreplica\r\n").is_some());
+        assert!(ReadOnly.confirmed(b"*2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n").is_none());
         assert!(ClusterDown.confirmed(b"$20\r\ncluster_state:fail\r\n\r\n").is_some());
         assert!(ClusterDown.confirmed(b"$18\r\ncluster_state:ok\r\n\r\n").is_none());
         for complaint in [ReadOnly, ClusterDown] {

@@ -1,5 +1,6 @@
 //! Unused connections make room for others.
 
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use valkey_rdma_mock::Mock;
 
@@ -61,6 +62,21 @@ async fn a_shared_connection_ends_30_to_60_s_after_its_last_client_has_left() {
     };
     timeout(PATIENCE, ended).await.expect("it has ended");
     drop(still_used);
+}
+
+#[tokio::test]
+async fn a_lost_connection_that_no_client_uses_is_not_made_again() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let gateway = in_front_of(&url, |_| {}).await;
+    drop(in_database(&gateway, 1).await);
+    gateway.until("gateway_clients", |count| count == 1).await;
+    let addr = url.split_once("://").unwrap().1;
+    let mut server = Client::new(TcpStream::connect(addr).await.unwrap());
+    assert!(server.say("CLIENT KILL TYPE normal SKIPME yes").await.starts_with(':'));
+    // With that of database 0.
+    gateway.until("gateway_connections_lost", |count| count == 2).await;
+    let info = gateway.owner().await.say("INFO gateway").await;
+    assert!(!info.contains("db=1 "), "{info}");
 }
 
 #[tokio::test]

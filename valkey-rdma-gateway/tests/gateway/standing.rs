@@ -11,14 +11,14 @@ async fn in_front_of(mock: &MockServer) -> (Running, SocketAddr) {
     with_health(config(mock.tcp_url(), Share::Auto, Limits::default())).await
 }
 
-fn role(role: &str) -> Reply {
-    Reply::Array(vec![Reply::bulk(role.to_owned()), Reply::bulk("127.0.0.1"), Reply::Integer(1)])
+fn hello(role: &'static str) -> Reply {
+    Reply::Map(vec![(Reply::bulk("role"), Reply::bulk(role))])
 }
 
 #[tokio::test]
 async fn a_primary_that_was_demoted_is_not_healthy() {
     let mock = MockServer::start().await;
-    let role_is = mock.on("ROLE").reply(role("slave"));
+    let role_is = mock.on("HELLO").reply(hello("replica"));
     let (gateway, addr) = in_front_of(&mock).await;
     let mut client = gateway.client().await;
     assert_eq!(client.say("GET k").await, "(nil)");
@@ -28,8 +28,8 @@ async fn a_primary_that_was_demoted_is_not_healthy() {
     client.command("GET k").await;
     assert!(client.say("SET k v").await.starts_with("(nil)"));
     assert!(crate::support::text(&client.reply().await).starts_with("-READONLY "));
-    until_unhealthy(addr, "answers -READONLY: its role is slave").await;
-    role_is.reply(role("master"));
+    until_unhealthy(addr, "answers -READONLY: its role is replica").await;
+    role_is.reply(hello("master"));
     until_health(addr, "200").await;
 }
 

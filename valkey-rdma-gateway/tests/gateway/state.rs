@@ -98,7 +98,7 @@ async fn an_idle_private_connection_gives_way_to_a_shared_one() {
 
 #[tokio::test]
 async fn private_connections_without_a_client_are_closed() {
-    let (_server, url, _) = mock_with(Mock::new()).await;
+    let (_server, _, url) = mock_with(Mock::new()).await;
     let gateway = gateway(&url, Share::Auto).await;
     two_transactions(&gateway).await;
     assert_eq!(gateway.info("gateway_connections").await, 3);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use tokio::sync::watch;
 use tracing::{debug, warn};
 use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::tls::TlsError;
@@ -21,7 +22,11 @@ impl Connector {
         purpose: Option<Purpose>,
     ) -> Result<RawConnection, ConnectError> {
         let deadline = ConnectDeadline::of(&self.endpoint);
-        self.connect_by(&deadline, purpose).await.map_err(|cause| self.failure(cause))
+        // Before the attempt: what the name means changes from here on.
+        let renamed = self.renamed.as_ref().map(watch::Sender::subscribe);
+        let mut raw = self.connect_by(&deadline, purpose).await.map_err(|cause| self.failure(cause))?;
+        raw.renamed = renamed;
+        Ok(raw)
     }
 
     /// As [`connect_here`](Self::connect_here), for a caller whose time has begun before.

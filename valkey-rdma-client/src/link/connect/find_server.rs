@@ -150,12 +150,12 @@ impl Connector {
 
     /// True if the server of this connection is known to be the primary no more.
     pub(crate) fn has_moved(&self, raw: &RawConnection) -> bool {
-        self.whereabouts(raw).is_some_and(|located| located.has_moved())
+        raw.is_outdated() || self.whereabouts(raw).is_some_and(|located| located.has_moved())
     }
 
     /// Completes when the connection should be given up, because its server is not the primary any more. `None`: never.
     pub(crate) fn moved(&self, raw: &RawConnection) -> Option<Finding<'static, ()>> {
-        self.whereabouts(raw).map(|located| located.moved())
+        self.whereabouts(raw).map(|located| located.moved()).or_else(|| Self::outdates(raw))
     }
 
     /// Where the server of this connection was found. `None`: it is at the endpoint's own address.
@@ -165,7 +165,7 @@ impl Connector {
 }
 
 /// Asks the server for its role, which its reply to HELLO did not say. `None`: the user may not ask.
-async fn ask_role(
+pub(super) async fn ask_role(
     raw: &mut RawConnection,
     deadline: &ConnectDeadline,
 ) -> Result<Option<String>, ConnectCause> {

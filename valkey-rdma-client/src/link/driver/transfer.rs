@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::debug;
-use valkey_rdma_resp::{RespError, Value};
+use valkey_rdma_resp::{RespError, ServerErrorKind, Value};
 
 use super::{Driver, MAX_BATCHES_IN_FLIGHT, MAX_IN_FLIGHT, READS_PER_TURN};
 use crate::command::Commands;
@@ -53,6 +53,10 @@ impl Driver {
         let sent = catch_unwind(AssertUnwindSafe(|| {
             loop {
                 self.write_batch(&mut cx)?;
+                if self.raw.is_outdated() {
+                    // The connection task ends it.
+                    return Ok(false);
+                }
                 if let Ok(timer) = self.sleep(&cx) {
                     return Ok(timer.is_none_or(|at| self.timer.fires_by(at)));
                 }
@@ -88,6 +92,9 @@ impl Driver {
         }
         let written = if self.writing {
             self.raw.poll_flush(cx)?
+        } else if self.raw.is_outdated() {
+            // What waits is for the next connection.
+            return Ok(false);
         } else {
             let load = self.fill_batch();
             if load.commands == 0 {
@@ -192,7 +199,12 @@ impl Driver {
                     }
                     continue;
                 }
-                Some(Value::Error(error)) => Err(error),
+                Some(Value::Error(error)) => {
+                    if let (ServerErrorKind::ReadOnly, Some(connector)) = (error.kind(), &self.connector) {
+                        connector.doubt(&self.raw);
+                    }
+                    Err(error)
+                }
                 Some(value) => Ok(value),
             };
             replies += 1;
@@ -259,7 +271,8 @@ impl Driver {
             self.raw.write_buffer.discard();
         }
         let cause = Arc::new(cause);
-        let retries = if matches!(*cause, LostCause::Closed) { None } else { self.retries };
+        let connector = self.connector.as_ref().filter(|_| !matches!(*cause, LostCause::Closed));
+        let retries = connector.map(|connector| connector.config.retries);
         let mut again = Vec::new();
         for (mut request, ran) in self.in_flight.drain(self.raw.write_buffer.written()) {
             request.may_have_run |= ran;

@@ -32,6 +32,11 @@ impl Server {
         Ok(())
     }
 
+    /// The server's reply to HELLO, which says its role to every user.
+    pub(crate) async fn hello(&self, stream: &mut ByteStream) -> Result<Bytes, OpenError> {
+        ask(self.endpoint(), stream, &["HELLO"]).await
+    }
+
     /// Whether the server answers on this connection, logged in or not, and what it says if it is not ready: it still reads its data, or is
     /// in a state that errors to clients have shown.
     pub(crate) async fn unready(

@@ -15,15 +15,17 @@ use valkey_rdma_client::ByteStream;
 use valkey_rdma_resp::{FrameScanner, RespError};
 use valkey_rdma_transport::sync::DeadlineTimer;
 
-use super::{SILENT, Shared};
+use super::{IDLE, SILENT, Shared};
 use crate::config::limits::Limits;
 use crate::core::Core;
 use crate::session::inbox::{End, Inbox};
+use crate::upstream::pool::Pool;
 use crate::upstream::server::Upstream;
 
 /// Serves one connection.
 pub(super) struct Driver<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
+    pool: &'a Arc<Pool>,
     core: &'a Core,
     /// Those at the last read.
     limits: Arc<Limits>,
@@ -58,15 +60,23 @@ pub(super) struct Driver<'a> {
 pub(super) enum Ended {
     /// It had no clients for a while, and the queue is closed.
     Idle,
+    /// The server's name has come to mean another one. All that was sent on it is answered; `batch` was sent last.
+    Moved { batch: Vec<u8> },
     /// `batch` was being written.
     Lost { cause: String, batch: Vec<u8> },
 }
 
 impl<'a> Driver<'a> {
-    pub(super) fn new(shared: &'a Shared, core: &'a Core, mut upstream: Upstream) -> Self {
+    pub(super) fn new(
+        shared: &'a Arc<Shared>,
+        pool: &'a Arc<Pool>,
+        core: &'a Core,
+        mut upstream: Upstream,
+    ) -> Self {
         upstream.stream = upstream.stream.driven();
         Self {
             shared,
+            pool,
             core,
             limits: core.limits(),
             upstream,
@@ -89,12 +99,13 @@ impl<'a> Driver<'a> {
 
     pub(super) async fn run(mut self) -> Ended {
         match poll_fn(|cx| self.poll(cx)).await {
-            None => Ended::Idle,
+            None if self.shared.is_closed() => Ended::Idle,
+            None => Ended::Moved { batch: self.batch },
             Some(cause) => Ended::Lost { cause, batch: self.batch },
         }
     }
 
-    /// Ready with the reason if the connection is lost, with none if it is not needed any more.
+    /// Ready with the reason if the connection is lost, with none if it is not needed any more or new commands belong to another server.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<String>> {
         if let Poll::Ready(cause) = self.poll_read(cx) {
             return Poll::Ready(Some(cause));
@@ -102,18 +113,28 @@ impl<'a> Driver<'a> {
         if let Poll::Ready(cause) = self.poll_write(cx) {
             return Poll::Ready(Some(cause));
         }
-        if self.shared.is_closed() {
-            // It gives way to another connection.
+        // A closed queue gives way to another connection.
+        if self.shared.is_closed() || self.has_moved() && self.is_answered() {
             return Poll::Ready(None);
         }
         while self.timer.poll_deadline(cx, self.due) {
             self.due = tokio::time::Instant::now() + SILENT;
-            if self.shared.close_idle() {
+            if self.shared.close_idle(self.upstream.idle_limit(IDLE)) {
                 return Poll::Ready(None);
             }
             self.report_silence();
         }
         Poll::Pending
+    }
+
+    /// Whether new commands belong to another server.
+    fn has_moved(&self) -> bool {
+        !self.pool.server.is_current(&self.upstream)
+    }
+
+    /// Whether all that was taken from the queue is written and answered.
+    fn is_answered(&self) -> bool {
+        self.begin == self.batch.len() && self.shared.queue().first().is_none()
     }
 
     /// Logs that the server does not answer, and that it does again. The connection may stay: over TCP nothing ends it.
@@ -138,6 +159,9 @@ impl<'a> Driver<'a> {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
             if self.begin == self.batch.len() {
+                if self.has_moved() {
+                    return self.poll_flush(cx);
+                }
                 self.begin = 0;
                 match self.shared.queue().take(&mut self.batch, cx) {
                     Some(queued) => self.batch_queued = queued,
@@ -195,6 +219,7 @@ impl<'a> Driver<'a> {
                     if let Err(error) = self.pass_on() {
                         return Poll::Ready(format!("the server broke the protocol: {error}"));
                     }
+                    self.shared.look_for_primary(self.pool, &self.upstream);
                     if self.is_silent {
                         self.report_silence();
                     }
@@ -236,7 +261,7 @@ impl<'a> Driver<'a> {
             }
             // Of a long reply only the end is here, and no error is that long.
             if !std::mem::take(&mut self.begun) {
-                self.shared.standing.note(&self.replies[frame..self.scanned], now);
+                self.upstream.note(&self.replies[frame..self.scanned], now);
             }
             complete += 1;
             frame = self.scanned;

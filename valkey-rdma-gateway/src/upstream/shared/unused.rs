@@ -1,6 +1,8 @@
 //! The end of a shared connection without clients, when it is old enough or another connection needs its place.
 
+use std::sync::atomic::Ordering;
 use std::task::Waker;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,9 +18,10 @@ impl Shared {
         self.users() == 0 && queue.close()
     }
 
-    /// Does the same if the last client left at least [`IDLE`] ago.
-    pub(super) fn close_idle(&self) -> bool {
-        self.users() == 0 && lock(&self.unused_since).elapsed() >= IDLE && self.close_unused()
+    /// Does the same if the last client left at least `limit` ago, or [`IDLE`] if none will come.
+    pub(super) fn close_idle(&self, limit: Duration) -> bool {
+        let limit = if self.is_forgotten.load(Ordering::Relaxed) { limit.min(IDLE) } else { limit };
+        self.users() == 0 && lock(&self.unused_since).elapsed() >= limit && self.close_unused()
     }
 
     /// Wakes the task, which then sees that the queue is closed.

@@ -1,0 +1,105 @@
+//! A name that has come to mean another server, while the old one stays as a replica.
+//!
+//! A managed service moves the name of its primary at a failover. If the old primary lives on, nothing ends the connections to it. So
+//! READONLY raises a doubt: if a new connection reaches a primary, those from before are outdated. Nothing is sent on them any more, and each
+//! ends when all is answered.
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::{debug, info};
+use valkey_rdma_transport::sync::lock;
+
+use super::find_server::{Finding, ask_role};
+use super::{ConnectDeadline, Connector};
+use crate::endpoint::Transport;
+use crate::link::RawConnection;
+use crate::stats::Purpose;
+
+/// When a doubt is looked into. A replica on purpose raises it for as long as the program tries to write.
+#[derive(Default)]
+pub(super) struct Looks {
+    last: Option<Instant>,
+    wait: Duration,
+}
+
+impl Looks {
+    fn is_due(&mut self, now: Instant) -> bool {
+        let since = self.last.map(|last| now.saturating_duration_since(last));
+        if since.is_some_and(|since| since < self.wait) {
+            return false;
+        }
+        self.wait = match since {
+            Some(since) if since < self.wait + LONGEST => (self.wait * 2).min(LONGEST),
+            _ => FIRST,
+        };
+        self.last = Some(now);
+        true
+    }
+}
+
+impl Connector {
+    /// Of one server, which its name may leave.
+    pub(crate) fn following_name(self) -> Self {
+        Self { renamed: Some(watch::Sender::default()), ..self }
+    }
+
+    /// Completes when the connection is outdated. `None`: it will not be.
+    pub(super) fn outdates(raw: &RawConnection) -> Option<Finding<'static, ()>> {
+        let mut renamed = raw.renamed.clone()?;
+        Some(Box::pin(async move {
+            if renamed.changed().await.is_err() {
+                // The client has gone.
+                pending().await
+            }
+        }))
+    }
+
+    /// The server has answered with READONLY on this connection. Finds out in the background whether the name means a primary elsewhere.
+    pub(crate) fn doubt(self: &Arc<Self>, raw: &RawConnection) {
+        let may_be_renamed = raw.renamed.is_some() && !raw.is_outdated();
+        if may_be_renamed && lock(&self.looks).is_due(Instant::now()) {
+            let (connector, peer) = (self.clone(), raw.info.peer);
+            drop(raw.runtime.spawn(async move { connector.find_primary(peer).await }));
+        }
+    }
+
+    async fn find_primary(&self, peer: Option<SocketAddr>) {
+        let deadline = ConnectDeadline::of(&self.endpoint);
+        let is_over_device = matches!(self.endpoint.transport(), Transport::Rdma | Transport::Emulated);
+        if is_over_device && !self.is_elsewhere(peer, &deadline).await {
+            return;
+        }
+        let mut raw = match self.connect_quietly(Purpose::Call).await {
+            Ok(raw) => raw,
+            Err(error) => {
+                debug!(%error, "no primary in place of a replica");
+                return;
+            }
+        };
+        let role = match raw.role.take() {
+            Some(role) => Some(role),
+            None => ask_role(&mut raw, &deadline).await.ok().flatten(),
+        };
+        if let (Some("master"), Some(renamed)) = (role.as_deref(), &self.renamed) {
+            info!(peer = self.peer(), connection = %raw.info, "the server has become a replica: connections move to the primary");
+            renamed.send_replace(());
+        }
+    }
+
+    /// Whether the name means other addresses than that of a connection. Over RDMA none outlives the move of its address to another machine,
+    /// and a new one to the same address would cost the server memory for good.
+    async fn is_elsewhere(&self, peer: Option<SocketAddr>, deadline: &ConnectDeadline) -> bool {
+        let Ok(addresses) = self.resolve(self.endpoint.transport(), deadline).await else { return false };
+        let ip = |address: &SocketAddr| address.ip().to_canonical();
+        !addresses.iter().any(|address| Some(ip(address)) == peer.as_ref().map(ip))
+    }
+}
+
+/// The time between two looks, at first and after many in a row.
+const FIRST: Duration = Duration::from_secs(5);
+const LONGEST: Duration = Duration::from_secs(60);
