@@ -16,7 +16,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("connected over {}", client.info().transport);
     match &client.info().fallback {
         Some(reason) => println!("instead of RDMA, because: {reason}"),
-        None => println!("as asked for"),
+        None => {
+            println!("as asked for");
+            return Ok(());
+        }
     }
     let mut events = client.events();
     while let Some(event) = events.next().await {

@@ -7,7 +7,6 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to its user")]
 
-use std::error::Error as _;
 use std::process::ExitCode;
 
 use valkey_rdma_client::{Client, Error};
@@ -18,13 +17,7 @@ async fn main() -> ExitCode {
     match hello(&url).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("{error}");
-            let mut cause = error.source();
-            while let Some(error) = cause {
-                eprint!(": {error}");
-                cause = error.source();
-            }
-            eprintln!();
+            eprintln!("{error:#}");
             ExitCode::FAILURE
         }
     }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use valkey_rdma_mock::MockServer;
+
 /// The folder of the programs that cargo has built beside this test.
 fn folder() -> PathBuf {
     let test = std::env::current_exe().expect("this test is a file");
@@ -27,6 +29,34 @@ fn prints(name: &str, lines: &[&str]) {
             None => line == expected,
         });
     assert!(as_expected, "{name} prints\n{printed:#?}\ninstead of\n{lines:#?}");
+}
+
+/// Before, it waited for a loss that only the mock causes.
+#[test]
+fn an_example_that_needs_its_mock_refuses_another_server() {
+    let program = folder().join("events_and_metrics");
+    let run = Command::new(program).arg("valkey://h").stdin(Stdio::null()).output().expect("starts");
+    let errors = String::from_utf8_lossy(&run.stderr);
+    assert!(!run.status.success() && errors.contains("takes no URL"), "{errors}");
+}
+
+/// Before, it waited for an event that does not come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_example_of_a_fallback_ends_where_there_is_none() {
+    let mock = MockServer::start().await;
+    let program = folder().join("fallback");
+    let run = Command::new(program).arg(mock.tcp_url()).stdin(Stdio::null()).output().expect("starts");
+    let output = String::from_utf8_lossy(&run.stdout);
+    assert_eq!(output, "connected over tcp\nas asked for\n");
+}
+
+#[test]
+fn the_first_example_says_once_why_it_does_not_connect() {
+    let url = "valkey://127.0.0.1:1";
+    let run = Command::new(folder().join("hello")).arg(url).stdin(Stdio::null()).output().expect("starts");
+    let errors = String::from_utf8_lossy(&run.stderr).to_lowercase();
+    assert!(!run.status.success(), "{errors}");
+    assert_eq!(errors.matches("connection refused").count(), 1, "{errors}");
 }
 
 macro_rules! examples {

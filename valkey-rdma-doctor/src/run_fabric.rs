@@ -20,7 +20,7 @@ use crate::progress::Bar;
 pub(crate) async fn listen(addr: &str, options: &Options, corrupt: bool, interrupt: Interrupt) -> ExitCode {
     let addr = match resolve(addr).await {
         Ok(addr) => addr,
-        Err(error) => return fail(&error),
+        Err(error) => return error.report(),
     };
     let service = match Service::bind(addr, options).await {
         Ok(service) => service.corrupt(corrupt),
@@ -50,7 +50,7 @@ pub(crate) async fn check(args: &CheckArgs, interrupt: Interrupt) -> ExitCode {
     // Before anything is measured: a wrong name must not cost the results of the peers before it.
     let addrs = match try_join_all(args.addrs.iter().map(|text| resolve(text))).await {
         Ok(addrs) => addrs,
-        Err(error) => return fail(&error),
+        Err(error) => return error.report(),
     };
     let options = args.options();
     let mut works = true;
@@ -122,7 +122,7 @@ pub(crate) async fn mesh(
                 return refuse(&format!("--mesh: {addr} is in the list twice"));
             }
             Ok(addr) => nodes.push(addr),
-            Err(error) => return fail(&error),
+            Err(error) => return error.report(),
         }
     }
     if nodes.len() < 2 {
@@ -168,18 +168,37 @@ pub(crate) async fn mesh(
     }
 }
 
+/// Why a text of the command line leads to no address.
+enum NoAddress {
+    /// The command line is wrong.
+    Malformed(String),
+    /// This machine has no such name or interface.
+    Unknown(String),
+}
+
+impl NoAddress {
+    fn report(&self) -> ExitCode {
+        match self {
+            Self::Malformed(reason) => refuse(reason),
+            Self::Unknown(reason) => fail(reason),
+        }
+    }
+}
+
 /// The address that a text stands for: `10.0.0.1:7000`, `[fd00::1]:7000`, `[fe80::1%eth0]:7000` or `store:7000`.
-async fn resolve(text: &str) -> Result<SocketAddr, String> {
+async fn resolve(text: &str) -> Result<SocketAddr, NoAddress> {
+    use NoAddress::{Malformed, Unknown};
     if shown(text) != text {
-        return Err(format!("{} is not ADDRESS:PORT or NAME:PORT: a server's URL is for --url", shown(text)));
+        let reason = format!("{} is not ADDRESS:PORT or NAME:PORT: a server's URL is for --url", shown(text));
+        return Err(Malformed(reason));
     }
     let found = address::resolve_text(text).await.map_err(|error| match AddressError::within(&error) {
-        Some(AddressError::Form) => format!("{text:?} is not ADDRESS:PORT or NAME:PORT"),
-        Some(error) => error.to_string(),
-        None => format!("{text:?} does not resolve ({error})"),
+        Some(AddressError::Form) => Malformed(format!("{text:?} is not ADDRESS:PORT or NAME:PORT")),
+        Some(error) => Unknown(error.to_string()),
+        None => Unknown(format!("{text:?} does not resolve ({error})")),
     })?;
-    let first = found.first().copied().ok_or_else(|| format!("{text:?} has no address"))?;
-    address::check_interface(first).map_err(|error| error.to_string())?;
+    let first = found.first().copied().ok_or_else(|| Unknown(format!("{text:?} has no address")))?;
+    address::check_interface(first).map_err(|error| Unknown(error.to_string()))?;
     Ok(first)
 }
 

@@ -1,5 +1,6 @@
 //! [`Config`]: what a gateway listens to and connects to; from the command line or a file.
 
+mod beside;
 pub(crate) mod limits;
 pub(crate) mod login;
 pub(crate) mod route;
@@ -19,6 +20,7 @@ use valkey_rdma_client::Endpoint;
 use valkey_rdma_transport::tls::TlsAcceptor;
 
 use crate::cluster;
+use crate::config::beside::{conflict, need};
 use crate::config::limits::Limits;
 use crate::config::login::{RouteLogin, read_password};
 use crate::config::route::Share;
@@ -76,10 +78,11 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAd
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
-    /// Where local clients connect.
+    /// Where local clients connect: an address, or a list of them.
+    #[serde(deserialize_with = "syntax::addresses")]
     pub listen: Vec<Listen>,
     /// URL of the server. Of a [cluster](Self::cluster): of one or several of its nodes.
-    #[serde(rename = "server", deserialize_with = "one_or_several")]
+    #[serde(rename = "server", deserialize_with = "syntax::one_or_several")]
     pub servers: Vec<String>,
     /// True: the whole cluster that the servers belong to, as one endpoint. Commands go to the nodes of their keys. Default: false.
     #[serde(default)]
@@ -112,20 +115,6 @@ fn yes() -> bool {
 
 fn blob() -> String {
     "BLOB".to_owned()
-}
-
-/// A string, or a list of strings.
-fn one_or_several<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "server: a URL, or a list of URLs")]
-    enum Urls {
-        One(String),
-        Several(Vec<String>),
-    }
-    Ok(match Urls::deserialize(value)? {
-        Urls::One(url) => vec![url],
-        Urls::Several(urls) => urls,
-    })
 }
 
 /// Without the passwords and the options in the URLs.
@@ -210,7 +199,7 @@ impl RouteConfig {
                 Some("share = \"never\" passes bytes on unseen, and a cluster needs each command's keys")
             }
             (false, _) if self.servers.len() > 1 => {
-                Some("several servers are the nodes of a cluster: cluster = true")
+                Some("several servers are the nodes of a cluster: --cluster, or cluster = true of the file")
             }
             (false, _) if self.servers.iter().any(|url| is_of_cluster(url)) => {
                 Some("the URL is that of a cluster: --cluster, or cluster = true of the file")
@@ -277,18 +266,15 @@ impl Config {
     /// [`GatewayError::Route`] if there are several routes.
     pub fn check(&self) -> Result<(), GatewayError> {
         self.limits.check().map_err(GatewayError::Config)?;
-        let metrics = self.metrics.map(Listen::Tcp);
-        let mut seen: Vec<Listen> = metrics.into_iter().collect();
+        let mut seen: Vec<Listen> = self.metrics.map(Listen::Tcp).into_iter().collect();
         for (number, route) in (1..).zip(&self.routes) {
             let mut check = || {
                 route.check(&self.limits)?;
                 for listen in &route.listen {
-                    // A port has one listener, encrypted or not.
-                    let address = listen.unencrypted();
-                    if seen.contains(&address) && !address.is_any_port() {
-                        return Err(GatewayError::Config(format!("the address of {listen} is there twice")));
+                    if let Some(mistake) = seen.iter().find_map(|seen| conflict(seen, listen)) {
+                        return Err(GatewayError::Config(mistake));
                     }
-                    seen.push(address);
+                    seen.push(listen.clone());
                 }
                 Ok(())
             };
@@ -331,14 +317,19 @@ impl Config {
             Listen::Unix(path) => path.parent().map(Path::to_owned),
             _ => None,
         };
-        let missing = sockets.filter_map(|listen| {
+        let missing = sockets.clone().filter_map(|listen| {
             let folder = folder(listen).filter(|folder| *folder != *"" && !folder.is_dir())?;
             let folder = folder.display();
             Some(format!("{listen}: there is no directory {folder}; the gateway starts only if RuntimeDirectory= of its unit, or you, make it"))
         });
+        let metrics = self.metrics.map(Listen::Tcp);
+        let addresses: Vec<&Listen> = sockets.chain(&metrics).collect();
+        let pairs = addresses.iter().enumerate();
+        let pairs = pairs.flat_map(|(at, one)| addresses[..at].iter().map(move |other| (*other, *one)));
+        let needs = pairs.filter_map(|(one, other)| need(one, other));
         let certificates =
             self.routes.iter().filter_map(|route| route.tls.as_ref()).flat_map(RouteTls::doubts);
-        missing.chain(certificates).collect()
+        missing.chain(needs).chain(certificates).collect()
     }
 }
 

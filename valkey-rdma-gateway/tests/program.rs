@@ -61,7 +61,6 @@ fn a_scheme_that_no_listener_has_is_answered_with_those_that_there_are() {
     for line in [
         &["--server", "valkey://h", "--listen", "tls://user:hush@127.0.0.1:6379"][..],
         &["--server", "valkey://h", "--listen", "valkeys://127.0.0.1:6379"],
-        &["top", "valkey://user:hush@127.0.0.1:6379"],
     ] {
         let output = program(line).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
@@ -77,6 +76,17 @@ fn a_scheme_that_no_listener_has_is_answered_with_those_that_there_are() {
     let output = program(&line).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("'--metrics <ADDR:PORT>': not an address and port: use ADDR:PORT"), "{text}");
+}
+
+#[test]
+fn an_address_that_top_does_not_connect_to_is_answered_with_those_that_it_does() {
+    for address in ["/run/valkey.sock", "valkey://user:hush@127.0.0.1:6379", "rdma:127.0.0.1:6379"] {
+        let output = program(&["top", address]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("'<ADDRESS>': top connects to unix:PATH or tcp:ADDR:PORT; see"), "{text}");
+        assert!(!text.contains("hush") && text.lines().count() == 1, "{text}");
+    }
 }
 
 /// Before, an address of the emulated device, or of an RDMA device, was refused without a reason.
@@ -226,6 +236,16 @@ async fn top_shows_a_gateway_whose_server_is_away() {
         }
     };
     assert!(table.contains(&server) && table.contains(" clients, "), "{table}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn top_at_the_address_of_a_server_says_that_no_gateway_answers() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let address = url.replace("valkey://", "tcp:");
+    let top = program(&["top", &address, "--once"]).output().unwrap();
+    let text = String::from_utf8_lossy(&top.stderr);
+    assert_eq!(top.status.code(), Some(1), "{text}");
+    assert!(text.contains("no gateway answers here: this is the server's own address"), "{text}");
 }
 
 /// Ends a server, so that another can listen there. A process that another test starts right now has its listener until it runs its program.

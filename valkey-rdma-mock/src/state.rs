@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tokio::time::Instant;
+use valkey_rdma_transport::sync::MutexGuard;
 
 use crate::arena::Arena;
 use crate::client::Clients;
@@ -74,6 +75,25 @@ impl Default for Clock {
     }
 }
 
+/// The state of a node that has borrowed the databases of its shard. They go back at its end, also if that is a panic: the other nodes of
+/// the shard have the same ones.
+struct Borrowed<'a> {
+    state: &'a mut State,
+    shared: MutexGuard<'a, Vec<Database>>,
+}
+
+impl Borrowed<'_> {
+    fn swap(&mut self) {
+        std::mem::swap(&mut *self.shared, &mut self.state.databases);
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        self.swap();
+    }
+}
+
 impl State {
     pub(super) fn new() -> Self {
         Self::with(None, (0..DATABASES).map(|_| Database::default()).collect())
@@ -137,11 +157,9 @@ impl State {
         let Some(keyspace) = self.member.as_ref().map(|member| member.keyspace.clone()) else {
             return command(self);
         };
-        let mut shared = keyspace.borrow();
-        std::mem::swap(&mut *shared, &mut self.databases);
-        let result = command(self);
-        std::mem::swap(&mut *shared, &mut self.databases);
-        result
+        let mut borrowed = Borrowed { state: self, shared: keyspace.borrow() };
+        borrowed.swap();
+        command(borrowed.state)
     }
 
     fn notify(&mut self) {
@@ -260,5 +278,37 @@ impl State {
         if let Some(client) = self.clients.get_mut(&id) {
             self.subscriptions.remove_all(client);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::membership::{Bus, Endpoint, NodeInfo, Topology};
+
+    #[test]
+    fn databases_are_back_in_their_shard_after_a_command_that_panics() {
+        let node = NodeInfo {
+            id: "0".into(),
+            shard: 0,
+            primary: None,
+            addr: ([127, 0, 0, 1], 7000).into(),
+            endpoint: Endpoint::Ip,
+            zone: "".into(),
+            epoch: 1,
+            failed: false,
+        };
+        let bus = Arc::new(Bus::new(Topology::new(vec![node]), 1));
+        let keyspace = bus.keyspace(0).clone();
+        let behaviour = bus.behaviour(0).clone();
+        let listeners = Arc::default();
+        let mut state = State::of(Member { index: 0, keyspace: keyspace.clone(), behaviour, bus, listeners });
+        let panics = || state.with_keyspace::<()>(|_| panic!("a command of a test panics"));
+        catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
+        assert_eq!((keyspace.borrow().len(), state.databases.len()), (DATABASES, 0));
+        assert_eq!(state.with_keyspace(|state| state.databases.len()), DATABASES);
     }
 }

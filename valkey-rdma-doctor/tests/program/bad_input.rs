@@ -19,6 +19,9 @@ fn a_wrong_command_line_is_refused() {
     for (args, parts) in [
         (&["chek"][..], &["chek", "see --help"][..]),
         (&["check"], &["ADDR:PORT"]),
+        (&["check", "nowhere"], &["\"nowhere\" is not ADDRESS:PORT"]),
+        (&["listen", "nowhere"], &["\"nowhere\" is not ADDRESS:PORT"]),
+        (&["listen", "rdma://u:secret@h:1"], &["rdma://*** is not ADDRESS:PORT", "is for --url"]),
         (&["check", "h:1", "--queue-pairs", "0"], &["--queue-pairs", "1..=1024"]),
         (&["check", "h:1", "--queue-pairs", "100000"], &["--queue-pairs", "100000", "1..=1024"]),
         (&["check", "h:1", "--sizes", "0"], &["--sizes", "1 to 1G"]),
@@ -40,6 +43,7 @@ fn a_wrong_command_line_is_refused() {
         (&["--url", "valkey+sentinel://h/service"], &["one server"]),
         (&["--url", "rdma://u:secret@h:1/?x=1"], &["--url"]),
         (&["--mesh", "127.0.0.1:1"], &["at least two"]),
+        (&["--mesh", "127.0.0.1:1,nowhere"], &["\"nowhere\" is not ADDRESS:PORT"]),
         (&["--mesh", "127.0.0.1:1,127.0.0.1:1"], &["127.0.0.1:1 is in the list twice"]),
         (&["--mesh", "127.0.0.1:1,127.0.0.1:2", "--host", "h"], &["--host"]),
     ] {
@@ -72,7 +76,6 @@ fn what_cannot_be_done_is_one_line_with_a_remedy() {
         (vec!["listen", "203.0.113.1:1"], vec!["203.0.113.1:1", "address of this machine"]),
         (vec!["listen", "[fe80::1]:1"], vec!["add the interface that leads to it"]),
         (vec!["check", "[fe80::1%nosuch0]:1"], vec!["no network interface `nosuch0`"]),
-        (vec!["listen", "nowhere"], vec!["\"nowhere\" is not ADDRESS:PORT"]),
         (vec!["check", &closed], vec![&closed, "refused", "listen"]),
         (vec!["check", "nowhere.invalid:1"], vec!["nowhere.invalid"]),
         (

@@ -10,7 +10,7 @@ fn a_file_is_read() {
             listen = ["unix:/run/v.sock", "tcp:127.0.0.1:6379"]
             server = "valkey://10.0.0.7"
             [[route]]
-            listen = ["tcp:127.0.0.1:6380"]
+            listen = "tcp:127.0.0.1:6380"
             server = "redis://10.0.0.8"
             share = "never"
             [[route]]
@@ -48,10 +48,10 @@ fn mistakes_are_named() {
             &[route("server = \"valkey://x\"\n"), route("server = []")].concat(),
             "route 2: configuration: a route needs",
         ),
-        (&route("server = 7"), "a URL, or a list of URLs"),
+        (&route("server = 7"), "line 3: server: expected a string, or a list of strings"),
         (&route("server = []"), "needs the URL of a server"),
         ("[[route]]\nlisten = []\nserver = \"valkey://x\"", "listen = []: it needs an address"),
-        (&route("server = [\"valkey://x\", \"valkey://y\"]"), "cluster = true"),
+        (&route("server = [\"valkey://x\", \"valkey://y\"]"), "cluster: --cluster, or cluster = true"),
         (&route("server = \"valkey+cluster://x\""), "the URL is that of a cluster: --cluster, or"),
         (&route("server = [\"valkey://x\", \"rdma://y\"]\ncluster = true"), "the same for all servers"),
         (&route("server = \"valkey://x\"\ncluster = true\nshare = \"never\""), "needs each command's keys"),
@@ -70,14 +70,19 @@ fn mistakes_are_named() {
             &route("server = \"valkey://x\"\npassword_file = \"/no/file\""),
             "password_file \"/no/file\": No such file",
         ),
-        ("[[route]]\nlisten = \"valkey://user:secret@x\"", "line 2: listen: a value is not of the kind"),
+        (
+            "[[route]]\nlisten = \"valkey://user:secret@x\"",
+            "line 2: listen: cannot listen on \"valkey://***\": use unix:PATH",
+        ),
+        ("[[route]]\nlisten = 7", "line 2: listen: expected a string, or a list of strings"),
+        ("metrics = \"127.0.0.1:1\"\n[route]\nlisten = \"unix:v\"", "line 2: write [[route]]"),
         (
             "[[route]]\nlisten = [\"tcp://user:secret@x\", \"tcp:1\"]\nserver = \"valkey://x\"",
             "cannot listen on \"tcp://***\"",
         ),
         (
             "[[route]]\nlisten = \"rdma+sentinel://x/m?sentinel_password=secret\"",
-            "line 2: listen: a value is not",
+            "line 2: listen: cannot listen on \"rdma+sentinel://***\"",
         ),
         (
             &route("server = \"rdma+sentinel://x/m?sentinel_password=secret&bogus=1\""),
@@ -105,6 +110,21 @@ fn a_path_that_is_too_long_for_a_socket_is_named() {
     assert!(route(107).is_ok());
     let error = route(108).unwrap_err().to_string();
     assert!(error.contains("the path has 108 bytes, and that of a Unix socket at most 107"), "{error}");
+}
+
+#[test]
+fn listeners_that_exclude_each_other_are_named() {
+    let config = |metrics: &str, listen: &str| {
+        let route = |listen: &str| format!("[[route]]\nlisten = \"{listen}\"\nserver = \"valkey://x\"\n");
+        let (one, other) = (route(listen), route("tcp:127.0.0.1:6379"));
+        Config::parse(&format!("metrics = \"{metrics}\"\n{one}{other}"))
+    };
+    let error = config("[::1]:1", "tcp:0.0.0.0:6379").unwrap_err().to_string();
+    assert!(error.contains("route 2: configuration: tcp:0.0.0.0:6379 includes tcp:127.0.0.1:"), "{error}");
+    let error = config("0.0.0.0:7", "tcp:10.0.0.1:7").unwrap_err().to_string();
+    assert!(error.contains("tcp:0.0.0.0:7 includes tcp:10.0.0.1:7"), "{error}");
+    let doubts = config("127.0.0.1:7", "tcp:[::]:7").unwrap().doubts();
+    assert!(doubts.len() == 1 && doubts[0].contains("tcp:[::]:7 includes tcp:127.0.0.1:7"), "{doubts:?}");
 }
 
 #[test]

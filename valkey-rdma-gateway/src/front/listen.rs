@@ -59,13 +59,16 @@ impl FromStr for Listen {
             })
         };
         match kind {
+            "emulated" | "emulateds" if !cfg!(feature = "emulated") => {
+                Err(TransportError::NotBuilt { device: DeviceKind::Emulated }.into())
+            }
             "unix" if !address.is_empty() => Ok(Self::Unix(address.into())),
             "tcp" => socket().map(Self::Tcp),
             "rdma" => socket().map(Self::Rdma),
             "tls" => socket().map(Self::Tls),
             "rdmas" => socket().map(Self::Rdmas),
-            "emulated" if cfg!(feature = "emulated") => socket().map(Self::Emulated),
-            "emulateds" if cfg!(feature = "emulated") => socket().map(Self::Emulateds),
+            "emulated" => socket().map(Self::Emulated),
+            "emulateds" => socket().map(Self::Emulateds),
             _ => Err(bad()),
         }
     }
@@ -364,6 +367,10 @@ mod tests {
         }
         let zone = "tcp:[fe80::1%nosuch0]:6379".parse::<Listen>().unwrap_err().to_string();
         assert!(zone.contains("no network interface `nosuch0`"), "{zone}");
+        match "emulateds:127.0.0.1:6379".parse::<Listen>() {
+            Ok(listen) => assert!(cfg!(feature = "emulated") && listen.is_encrypted()),
+            Err(error) => assert!(error.to_string().contains("cargo feature `emulated`"), "{error}"),
+        }
         for text in ["", "unix:", "tcp:6379", "tcp:localhost:1", "udp:1.2.3.4:5", "/run/valkey.sock"] {
             let error = text.parse::<Listen>().unwrap_err().to_string();
             assert!(error.contains("unix:PATH"), "{error}");

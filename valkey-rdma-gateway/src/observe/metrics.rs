@@ -64,6 +64,7 @@ metrics! {
     connects: "connects", "Connections made to servers";
     connect_failures: "connect_failures", "Connects that failed";
     logins_refused: "logins_refused", "Logins that a server refused, and connects without the login it requires";
+    databases_refused: "databases_refused", "Databases that clients have chosen and a server refused";
     lost: "connections_lost", "Connections to servers lost";
     may_have_run: "commands_may_have_run", "Commands that were sent and have no reply, because their connection was lost";
     not_sent: "commands_not_sent", "Commands that found no server, or one that refused the connection for another reason than a login";

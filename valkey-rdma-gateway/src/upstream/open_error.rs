@@ -16,6 +16,8 @@ use crate::observe::metrics::Metrics;
 pub(crate) enum OpenError {
     /// The server's error reply, line end included. That to a login comes from [`of_login`](Self::of_login).
     Refused(Bytes),
+    /// The same to SELECT of a database that a client has chosen. That of the URL is the operator's choice.
+    NoDatabase(Bytes),
     /// The settings of the gateway are in the way: its limits, or `--cluster` in front of a server without a cluster.
     Settings(String),
     /// No connection could be made, or the one that there was is lost.
@@ -32,8 +34,16 @@ impl OpenError {
         Self::Refused([shown, b"\r\n"].concat().into())
     }
 
+    /// This refusal of SELECT, if clients have chosen the database. A login may lack the permission, or be missing.
+    pub(crate) fn of_choice(self) -> Self {
+        match self {
+            Self::Refused(reply) if !is_about_login(&reply) => Self::NoDatabase(reply),
+            other => other,
+        }
+    }
+
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused(_))
+        matches!(self, Self::Refused(_) | Self::NoDatabase(_))
     }
 
     /// Whether the server refused the login, or required one.
@@ -73,16 +83,28 @@ impl OpenError {
         }
     }
 
-    /// Counts it as a failed connect, or, if the server was reached and refused the login, as that.
+    /// Counts it as a failed connect, or, if the server was reached and refused the login or the database, as that.
     pub(crate) fn count(&self, metrics: &Metrics) {
-        let counter = if self.is_about_login() { &metrics.logins_refused } else { &metrics.connect_failures };
+        let counter = match self {
+            Self::NoDatabase(_) => &metrics.databases_refused,
+            _ if self.is_about_login() => &metrics.logins_refused,
+            _ => &metrics.connect_failures,
+        };
         counter.add(1);
+    }
+
+    /// What the log says of a connection that cannot be made because of it.
+    pub(crate) fn headline(&self) -> &'static str {
+        match self {
+            Self::NoDatabase(_) => "the server refused the database that a client has chosen",
+            _ => "cannot connect",
+        }
     }
 
     /// The error reply for a command that was not sent. `None`: its client is closed.
     pub(crate) fn reply(&self) -> Option<Bytes> {
         match self {
-            Self::Refused(reply) => Some(reply.clone()),
+            Self::Refused(reply) | Self::NoDatabase(reply) => Some(reply.clone()),
             Self::Settings(text) => {
                 Some(format!("-NOUPSTREAM the command was not sent: {}\r\n", one_line(text)).into())
             }
@@ -94,7 +116,9 @@ impl OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(reply) => f.write_str(String::from_utf8_lossy(reply).trim_end()),
+            Self::Refused(reply) | Self::NoDatabase(reply) => {
+                f.write_str(String::from_utf8_lossy(reply).trim_end())
+            }
             Self::Settings(text) | Self::Unreachable(text) => f.write_str(text),
         }
     }

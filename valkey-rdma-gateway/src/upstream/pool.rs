@@ -135,6 +135,7 @@ impl Pool {
         let opened = self.open(key, identity, name).await;
         match &opened {
             // The server is there, and refuses this client.
+            Err(OpenError::NoDatabase(_)) => {}
             Err(error) if error.is_about_login() && !self.server.has_own_login(identity) => {}
             Err(error) if !self.is_missed.swap(true, Ordering::Relaxed) => {
                 warn!(%key, server = %self.server.endpoint(), %error, "cannot connect for a client");

@@ -293,7 +293,8 @@ impl Shared {
             if !matches!(last, State::Down(last) if last.is_same(&why))
                 && let Some(unlogged) = pool.pass_failure(&why, is_chosen || !is_ours)
             {
-                warn!(key = %self.key, server = %server.endpoint(), error = %why, unlogged, "cannot connect");
+                let text = why.headline();
+                warn!(key = %self.key, server = %server.endpoint(), error = %why, unlogged, "{text}");
             }
             self.answer_unsent(core, &why);
             if self.close_idle(IDLE) {

@@ -105,6 +105,25 @@ async fn a_refused_login_is_no_failed_connect() {
 }
 
 #[tokio::test]
+async fn a_database_that_a_client_chooses_and_the_server_lacks_is_no_failed_connect() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let refusal = "-ERR DB index is out of range";
+    let gateway = counting(config(&url, Share::Auto, Limits::default())).await;
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("SELECT 99").await, refusal);
+    assert_eq!(client.say("SET k v").await, "OK", "it stays in its database");
+    assert!(count(&gateway, "databases_refused").await >= 1);
+    for other in ["connect_failures", "logins_refused", "commands_not_sent"] {
+        assert_eq!(count(&gateway, other).await, 0, "{other}");
+    }
+    // That of the URL fails all clients.
+    let gateway = counting(config(&format!("{url}/99"), Share::Auto, Limits::default())).await;
+    assert_eq!(gateway.client().await.say("GET k").await, refusal);
+    assert!(count(&gateway, "connect_failures").await >= 1);
+    assert_eq!(count(&gateway, "databases_refused").await, 0);
+}
+
+#[tokio::test]
 async fn commands_behind_a_refused_login_of_the_url_are_counted_as_that_only() {
     let (_server, url, _) = mock_with(Mock::new().requirepass("secret")).await;
     let url = url.replace("://", "://:wrong@");

@@ -132,8 +132,23 @@ async fn what_a_server_refuses_clients_is_logged_seldom() {
         assert!(stranger.say("GET k").await.starts_with("-NOAUTH "));
     }
     let log = gateway.log();
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("cannot connect")).collect();
+    let is_refusal = |line: &&str| line.contains("cannot connect") || line.contains(NO_DATABASE);
+    let lines: Vec<_> = log.lines().filter(is_refusal).collect();
     assert!((1..20).contains(&lines.len()) && lines[0].contains("unlogged=0"), "{log}");
+}
+
+const NO_DATABASE: &str = "the server refused the database that a client has chosen";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_a_client_chooses_and_the_server_lacks_is_logged_as_that() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let gateway = Gateway::start(&url);
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("SELECT 99").await, "-ERR DB index is out of range");
+    let line = gateway.waits_for(NO_DATABASE);
+    assert!(line.contains("WARN") && line.contains("db=99 ") && line.contains("out of range"), "{line}");
+    let log = gateway.log();
+    assert!(!log.contains("cannot connect"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -143,10 +143,12 @@ pub(super) fn pair_error(error: &rustls::Error, cert: &PemFile, key: &PemFile) -
     match error {
         rustls::Error::InconsistentKeys(_) => TlsError::KeyMismatch { cert: cert.path(), key: key.path() },
         rustls::Error::InvalidCertificate(_) => cert.bad(error.to_string()),
-        // Of a key, only that it is of no known kind: the text may not quote it.
-        _ => key.bad("it is not an RSA, ECDSA or Ed25519 key that ring can use".to_owned()),
+        // Of a key, only that it is of no known kind or length: the text may not quote it.
+        _ => key.bad(format!("it is not a key that ring can use: {USABLE_KEYS}")),
     }
 }
+
+const USABLE_KEYS: &str = "RSA of 2048 to 4096 bits, ECDSA on P-256 or P-384, or Ed25519";
 
 /// The issuers in a file.
 pub(super) fn issuers(file: &PemFile) -> Result<RootCertStore, TlsError> {

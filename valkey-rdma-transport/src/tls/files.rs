@@ -49,8 +49,9 @@ impl PemFile {
     /// The first private key in it.
     pub(super) fn key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
         PrivateKeyDer::from_pem_slice(&self.content).map_err(|error| match error {
-            PemError::NoItemsFound if self.contains("ENCRYPTED PRIVATE KEY") || self.contains("Proc-Type: 4,ENCRYPTED") => {
-                self.bad("it is encrypted, which is not supported: decrypt it with `openssl pkey -in FILE -out NEW`".to_owned())
+            // That of `openssl ec` begins with lines that are not Base64, as if it were damaged.
+            _ if self.contains("ENCRYPTED PRIVATE KEY") || self.contains("Proc-Type: 4,ENCRYPTED") => {
+                self.bad(ENCRYPTED.to_owned())
             }
             PemError::NoItemsFound => self.bad(format!("it has no private key in PEM{}", self.instead())),
             // The error's own text may quote a line of the file.
@@ -87,5 +88,7 @@ impl PemFile {
     }
 }
 
+const ENCRYPTED: &str =
+    "it is encrypted, which is not supported: decrypt it with `openssl pkey -in FILE -out NEW`";
 /// Much more than the roots of a system, and little enough to read at each connect.
 const LONGEST: u64 = 16 << 20;

@@ -162,10 +162,12 @@ fn each_bad_file_is_named() {
         }
     }
     let encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let encrypted_by_ec = b"-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nAAAA\n-----END EC PRIVATE KEY-----\n";
     let rubbish = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0IHNlY3JldA==\n-----END PRIVATE KEY-----\n";
     for (path, text) in [
         (file("encrypted.key", encrypted), "it is encrypted"),
-        (file("rubbish.key", rubbish), "not an RSA, ECDSA or Ed25519 key"),
+        (file("encrypted-by-ec.key", encrypted_by_ec), "it is encrypted"),
+        (file("rubbish.key", rubbish), "not a key that ring can use: RSA of 2048 to 4096 bits, ECDSA"),
         (
             file("damaged.key", b"-----BEGIN PRIVATE KEY-----\nsecret!\n-----END PRIVATE KEY-----\n"),
             "its PEM is damaged",

@@ -103,7 +103,7 @@ enum Command {
     /// Show what a running gateway does: clients, connections, batches, latencies
     Top {
         /// Where the gateway listens: unix:PATH or tcp:ADDR:PORT
-        #[arg(value_parser = place)]
+        #[arg(value_parser = place_of_top)]
         address: Listen,
 
         /// Print one table, with averages since the start, and exit
@@ -115,9 +115,18 @@ enum Command {
 /// Reads an address to listen on. Some write a URL, such as `tls://ADDR:PORT`: which forms there are can be said without its login.
 fn place(text: &str) -> Result<Listen, Box<dyn Error + Send + Sync>> {
     text.parse().map_err(|error: GatewayError| match error {
-        GatewayError::BadListen { .. } => ShownError(error.to_string()).into(),
+        GatewayError::BadListen { .. } | GatewayError::Device(_) => ShownError(error.to_string()).into(),
         other => other.into(),
     })
+}
+
+/// Reads an address that `top` connects to.
+fn place_of_top(text: &str) -> Result<Listen, Box<dyn Error + Send + Sync>> {
+    match text.parse::<Listen>() {
+        Ok(address @ (Listen::Unix(_) | Listen::Tcp(_))) => Ok(address),
+        Err(GatewayError::Address { source, .. }) => Err(source.into()),
+        _ => Err(ShownError("top connects to unix:PATH or tcp:ADDR:PORT".to_owned()).into()),
+    }
 }
 
 impl Options {

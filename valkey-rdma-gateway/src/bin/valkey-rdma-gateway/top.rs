@@ -80,8 +80,7 @@ impl Sample {
         }
         let info = pairs(texts[0].lines(), ':');
         if !info.contains_key("gateway_version") {
-            let text =
-                "the server answers in place of the gateway, because the route has share=never; see /metrics";
+            let text = "no gateway answers here: this is the server's own address, or the route has share=never (see /metrics)";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         let clients = texts[1].lines().map(|line| pairs(line.split(' '), '=')).collect();

@@ -50,7 +50,10 @@ impl Server {
         for (returns, reply) in returns.iter().zip(&replies) {
             let is_fatal = returns.is_required() || is_closed || reply.starts_with(b"-NOAUTH");
             if reply.starts_with(b"-") && is_fatal {
-                return Err(OpenError::of_login(reply));
+                let error = OpenError::of_login(reply);
+                let is_choice = identity.database != endpoint.database() && *returns == Returns::Selected;
+                // What closes the connection is not about the database.
+                return Err(if is_choice && !is_closed { error.of_choice() } else { error });
             }
             returns.check(reply).map_err(|text| OpenError::Unreachable(format!("{endpoint}: {text}")))?;
             let role = match returns {
@@ -102,7 +105,7 @@ impl Server {
             (Protocol::Resp2, (Some(user), Some(password))) => require(&[b"AUTH", user, password]),
         }
         if identity.database != 0 {
-            require(&[b"SELECT", database.as_bytes()]);
+            say(&[b"SELECT", database.as_bytes()], Returns::Selected);
         }
         // Old servers or strict users may refuse the rest.
         say(&[b"CLIENT", b"SETNAME", name.unwrap_or_default().as_bytes()], Returns::Name);

@@ -10,6 +10,8 @@ use crate::command::words::number;
 pub(super) enum Returns {
     /// OK, and not an error.
     Required,
+    /// The same, from SELECT.
+    Selected,
     /// The map of HELLO 3, and not an error.
     Hello,
     /// OK, from CLIENT SETNAME.
@@ -25,7 +27,7 @@ pub(super) enum Returns {
 impl Returns {
     /// Whether an error ends the connection.
     pub(super) fn is_required(self) -> bool {
-        matches!(self, Self::Required | Self::Hello)
+        matches!(self, Self::Required | Self::Selected | Self::Hello)
     }
 
     /// Whether a reply, or an error, can be the one to its command.
@@ -35,7 +37,9 @@ impl Returns {
     pub(super) fn check(self, reply: &[u8]) -> Result<(), String> {
         let is_error = reply.starts_with(b"-");
         let (command, wanted, is_right) = match self {
-            Self::Required => ("a command of the login", "the status OK", reply == b"+OK\r\n"),
+            Self::Required | Self::Selected => {
+                ("a command of the login", "the status OK", reply == b"+OK\r\n")
+            }
             Self::Hello => ("HELLO", "a map with \"proto\" 3", proto(reply) == Some(3)),
             Self::Name => ("CLIENT SETNAME", "the status OK", reply == b"+OK\r\n"),
             Self::Role => ("ROLE", "an array", reply.starts_with(b"*")),

@@ -64,7 +64,7 @@ impl Shared {
     pub(super) fn answer_unsent(&self, core: &Core, error: &OpenError) {
         let now = Instant::now();
         let before = match error {
-            OpenError::Refused(_) => Some(now),
+            OpenError::Refused(_) | OpenError::NoDatabase(_) => Some(now),
             OpenError::Settings(_) | OpenError::Unreachable(_) => now.checked_sub(core.limits().offline()),
         };
         let Some(before) = before else { return };

@@ -1,12 +1,13 @@
 //! The command line.
 
+use std::error::Error;
 use std::net::SocketAddr;
 
 use clap::Parser;
-use clap::builder::BoolishValueParser;
-use valkey_rdma_mock::faults::{self, Faults};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use valkey_rdma_mock::faults::{self, Faults, SpecError};
 use valkey_rdma_mock::{DeviceKind, ServerTls, TransportConfig};
-use valkey_rdma_program::ServerTlsArgs;
+use valkey_rdma_program::{ServerTlsArgs, ShownError, shown};
 use valkey_rdma_transport::{Polling, address};
 
 /// A mock Valkey server on RDMA and TCP
@@ -59,7 +60,8 @@ pub(crate) struct Options {
 
     /// Offer direct transfers to RDMA clients: `BLOB.GET` and `BLOB.SET` with memory of the client. Never beside TLS. Default on
     #[arg(
-        long, value_name = "on|off", value_parser = BoolishValueParser::new(),
+        long, value_name = "on|off", hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(["on", "off"]).map(|text| text == "on"),
         conflicts_with_all = ["proxy", "cluster"]
     )]
     pub(crate) direct: Option<bool>,
@@ -69,7 +71,7 @@ pub(crate) struct Options {
     pub(crate) threads: u16,
 
     /// Misbehave towards RDMA clients by this script: `register-late=500@2`, `imm-over@1/100,seed=7`, ...
-    #[arg(long, value_name = "SPEC", long_help = faults_help())]
+    #[arg(long, value_name = "SPEC", long_help = faults_help(), value_parser = script)]
     pub(crate) faults: Option<Faults>,
 
     /// Password that clients must give
@@ -189,6 +191,15 @@ impl Options {
 
 fn faults_help() -> String {
     format!("Misbehave towards RDMA clients by this script\n\n{}", faults::help())
+}
+
+/// The script of `--faults`. With an `@` it looks like a login, of which a refusal shows nothing; but it has no colon, which is in front
+/// of each password.
+fn script(text: &str) -> Result<Faults, Box<dyn Error + Send + Sync>> {
+    text.parse().map_err(|error: SpecError| match shown(text) == text || text.contains(':') {
+        true => error.into(),
+        false => ShownError(format!("in `{text}`: {error}")).into(),
+    })
 }
 
 /// The address of `--bind`.

@@ -94,8 +94,7 @@ pub(super) fn node(topology: &Topology, node: usize, me: usize) -> String {
 fn line(topology: &Topology, index: usize, me: usize, owned: &str) -> String {
     let node = &topology.nodes[index];
     let port = node.addr.port();
-    let bus_port = port.checked_add(10_000).unwrap_or(port - 10_000);
-    let mut text = format!("{} {}:{port}@{bus_port}", node.id, node.ip());
+    let mut text = format!("{} {}:{port}@{}", node.id, node.ip(), bus_port(port));
     if let Some(hostname) = node.hostname() {
         text.push_str(&format!(",{hostname}"));
     }
@@ -121,6 +120,11 @@ fn line(topology: &Topology, index: usize, me: usize, owned: &str) -> String {
     text
 }
 
+/// The port of the bus: 10 000 above that for clients, or below it where there is none above. No client connects to it.
+fn bus_port(port: u16) -> u16 {
+    if port > u16::MAX - 10_000 { port - 10_000 } else { port + 10_000 }
+}
+
 /// `CLUSTER INFO`, without the counts of bus messages.
 pub(super) fn info(topology: &Topology, me: usize) -> String {
     let assigned = topology.assigned();
@@ -138,4 +142,17 @@ pub(super) fn info(topology: &Topology, me: usize) -> String {
         topology.epoch,
         topology.nodes[topology.primary_of(me)].epoch,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_port_has_one_for_the_bus() {
+        for (port, bus) in [(1, 10_001), (7000, 17_000), (55_535, 65_535), (55_536, 45_536), (65_535, 55_535)]
+        {
+            assert_eq!(bus_port(port), bus);
+        }
+    }
 }
