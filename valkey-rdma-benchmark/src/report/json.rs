@@ -242,7 +242,8 @@ fn sweep(info: &RunInfo, sweep: &Sweep) -> Value {
         .iter()
         .map(|step| {
             let mut value = measured(info, &step.result);
-            value["good"] = json!(step.good);
+            value["good"] = json!(step.is_good());
+            value["verdict"] = json!(step.verdict.name());
             value
         })
         .collect();
