@@ -1,11 +1,12 @@
 //! The command line: valkey-benchmark's flags with the same meaning, and ours.
 //!
 //! Each flag is a field here, with its range and the flags that it excludes. `read` makes them from the words typed. `check` refuses
-//! what depends on values. `refused` names the flags of valkey-benchmark that this tool does not have, with the reason. `tls` has those for TLS.
+//! what depends on values. `in_flags` puts errors into the words of the command line. `refused` names the flags of valkey-benchmark that this tool does not have, with the reason. `tls` has those for TLS.
 //! `typed` is the command line as `--evidence` publishes it, and `after_help` what `--help` says after the flags.
 
 mod after_help;
 mod check;
+mod in_flags;
 mod read;
 mod refused;
 mod secret;
