@@ -96,6 +96,15 @@ fn a_matrix_has_a_row_for_every_combination() {
 }
 
 #[test]
+fn each_line_of_a_matrix_says_where_it_was_measured() {
+    let mock = mock();
+    let url = format!("valkey://{}", mock.addr);
+    let output = tool(&["-u", &url, "-t", "set,incr", "-n", "20", "-q", "--matrix", "c=1,2 P=3"]);
+    let names: Vec<&str> = right(&output).lines().filter_map(|line| line.split(": ").next()).collect();
+    assert_eq!(names, ["c=1 P=3 SET", "c=1 P=3 INCR", "c=2 P=3 SET", "c=2 P=3 INCR"]);
+}
+
+#[test]
 fn a_comparison_has_both_servers_and_files_for_programs_and_people() {
     let (one, other, folder) = (mock(), mock(), Folder::new("compare"));
     let (json, plot) = (folder.file("out.json"), folder.file("out.svg"));
