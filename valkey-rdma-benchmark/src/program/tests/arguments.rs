@@ -223,6 +223,16 @@ fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
 }
 
 #[test]
+fn the_help_and_the_readme_have_the_name_of_every_test() {
+    let Err(Instead::Print(help)) = parse("--help") else { panic!("--help prints") };
+    let readme = include_str!("../../../README.md");
+    for name in DefaultTest::all().iter().flat_map(|test| test.names) {
+        assert!(help.split_whitespace().any(|word| word == *name), "{name} in {help}");
+        assert!(readme.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
+#[test]
 fn the_readmes_table_has_every_flag_and_no_other() {
     let Err(Instead::Print(help)) = parse("--help") else { panic!("--help prints") };
     let mut flags: Vec<String> = help

@@ -1,6 +1,6 @@
 //! Which flags go together.
 
-use super::arguments::parse;
+use super::arguments::{parse, refusal};
 use crate::program::args::Instead;
 
 /// Each flag, with a value.
@@ -159,5 +159,60 @@ fn every_flag_without_effect_in_a_mode_is_refused() {
                 Err(other) => panic!("{line}: {other:?}"),
             }
         }
+    }
+}
+
+/// Flags that exclude what is required must not make up for it, as they do for clap alone.
+#[test]
+fn a_flag_that_requires_another_is_refused_beside_every_flag_that_does_not_give_it() {
+    let mut requiring = 0;
+    for flags in FLAGS {
+        // With its value, and without what it requires.
+        let flag = flags.split(" -").next().unwrap_or(flags);
+        let Err(Instead::Refuse(reason)) = parse(flag) else { continue };
+        let Some(missing) = reason.strip_prefix("the following required arguments were not provided: ")
+        else {
+            continue;
+        };
+        requiring += 1;
+        let missing: Vec<&str> = missing.split([' ', '<', '>', '|', ';']).collect();
+        for other in FLAGS {
+            let gives = other.split(' ').any(|word| word.starts_with('-') && missing.contains(&word));
+            let line = format!("{flag} {other}");
+            assert!(gives || parse(&line).is_err(), "{line} is accepted, and {flag} has no effect");
+        }
+    }
+    assert!(requiring >= 10, "{requiring}");
+    for (line, missing) in [
+        ("-x -t set", "COMMAND"),
+        ("--sweep --compare-with P=2", "--compare <URL>"),
+        ("--compare valkey://a --target-p99 1", "--sweep"),
+        ("-l --target-p99 3", "--sweep"),
+        ("--sweep --with-addresses", "--evidence <FILE.json>"),
+    ] {
+        let reason = refusal(line);
+        assert!(reason.starts_with("the following required") && reason.contains(missing), "{line}: {reason}");
+    }
+}
+
+#[test]
+fn flags_of_some_tests_are_refused_where_none_of_these_runs() {
+    for (line, said) in [
+        ("-t set --multi-key 3", "--multi-key is for mset and mget, and no such test runs"),
+        ("-t set --num-functions 3", "--num-functions is for function_load,"),
+        ("-t get --num-keys-in-fcall 3", "--num-keys-in-fcall is for fcall,"),
+        ("--ratio 1:1 --multi-key 3", "--multi-key is for"),
+        ("--direct --rdma --multi-key 3", "--multi-key is for"),
+    ] {
+        let reason = refusal(line);
+        assert!(reason.contains(said), "{line}: {reason}");
+    }
+    for line in [
+        "-t set,mget,lpush --multi-key 3",
+        "-t function_load,fcall --num-functions 3 --num-keys-in-fcall 3",
+        "--ratio mset:1,get:2 --multi-key 3",
+        "--multi-key 3 --num-functions 3 --num-keys-in-fcall 3",
+    ] {
+        assert!(parse(line).is_ok(), "{line}: {:?}", parse(line));
     }
 }
