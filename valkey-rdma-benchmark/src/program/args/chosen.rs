@@ -35,9 +35,7 @@ impl Args {
         let words = self.command.iter().take(typed).map(|word| word.to_string_lossy());
         let words: Vec<_> = words.chain(self.stdin.then_some(Cow::Borrowed("<stdin>"))).collect();
         let title = printable(&words.join(" ")).to_string();
-        match title.char_indices().nth(LONGEST_TITLE) {
-            Some((end, _)) => format!("{}...", &title[..end]),
-            None => title,
-        }
+        let end = title.char_indices().nth(LONGEST_TITLE).map(|(end, _)| end);
+        end.map_or_else(|| title.clone(), |end| format!("{}...", &title[..end]))
     }
 }
