@@ -113,7 +113,7 @@ impl Load {
         self
     }
 
-    /// When each test ends. Requests count over all connections.
+    /// When each test ends. Requests count over all connections; a sequence of commands is one.
     #[must_use]
     pub fn limit(mut self, limit: Limit) -> Load {
         self.limit = limit;

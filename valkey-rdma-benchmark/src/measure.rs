@@ -29,5 +29,5 @@ pub(crate) use outage::Outages;
 pub use result::TestResult;
 pub(crate) use result::{RunInfo, Shape};
 pub(crate) use statistics::Ratio;
-pub(crate) use sweep::{Sweep, SweepStep};
+pub(crate) use sweep::{Sweep, SweepStep, Verdict};
 pub(crate) use tally::{Replies, Series, Tally};

@@ -1,7 +1,7 @@
 //! What the programs of valkey-rdma share.
 //!
-//! [`start`] reads the command line and starts logging; [`generate`] writes man pages and shell completions, if the command line asks for
-//! them. [`version!`] is the text of `--version`. [`LoginArgs`] are the flags for a [`Login`] beside a URL, and [`ServerTlsArgs`] those for the
+//! [`start`] reads the command line, by [`matches_of`], and starts logging; [`generate`] writes man pages and shell completions, if the
+//! command line asks for them. [`version!`] is the text of `--version`. [`LoginArgs`] are the flags for a [`Login`] beside a URL, and [`ServerTlsArgs`] those for the
 //! certificates of listeners. [`Certificate`] is what clients see of these.
 //! [`runtime`] starts tokio. [`Signals`] receives signals; [`Interrupt`] is for programs that report what they
 //! found until Ctrl-C.
@@ -18,6 +18,7 @@ mod generate;
 mod interrupt;
 mod log;
 mod login;
+mod matches;
 mod numbers;
 pub mod plot;
 mod print;
@@ -37,6 +38,7 @@ pub use generate::generate;
 pub use interrupt::Interrupt;
 pub use log::log_to_stderr;
 pub use login::{Login, LoginArgs, PASSWORD_VARIABLES, password_in_environment};
+pub use matches::matches_of;
 pub use numbers::{median, millis, plural};
 pub use print::print;
 pub use printable::printable;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use crate::{LevelFilter, generate, log_to_stderr, refusal, refuse};
+use crate::{LevelFilter, generate, log_to_stderr, matches_of, refusal, refuse};
 
 /// Parses the command line, and [logs](log_to_stderr) from now on.
 ///
@@ -16,7 +16,10 @@ pub fn start<A: Parser>(level: LevelFilter) -> Result<A, ExitCode> {
     if let Some(status) = generate(A::command()) {
         return Err(status);
     }
-    let args = A::try_parse().map_err(|error| {
+    let read = matches_of(A::command(), std::env::args_os()).and_then(|mut matches| {
+        A::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut A::command()))
+    });
+    let args = read.map_err(|error| {
         let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
         if error.use_stderr() && !is_help {
             return refuse(&refusal(&error));

@@ -82,6 +82,8 @@ impl fmt::Display for FaultKind {
 pub struct Faults {
     counts: BTreeMap<FaultKind, u64>,
     first: Vec<Fault>,
+    /// What to do about them, if they do not say so themselves.
+    advice: Option<&'static str>,
 }
 
 impl Faults {
@@ -111,6 +113,12 @@ impl Faults {
             *self.counts.entry(kind).or_default() += count;
         }
         other.first.into_iter().for_each(|fault| self.keep(fault));
+        self.advice = self.advice.or(other.advice);
+    }
+
+    /// Adds what to do about them.
+    pub(crate) fn advise(&mut self, advice: &'static str) {
+        self.advice = Some(advice);
     }
 
     /// Changes the texts that are kept.
@@ -138,6 +146,11 @@ impl Faults {
     /// The first few faults that differ, in full.
     pub fn first(&self) -> &[Fault] {
         &self.first
+    }
+
+    /// What to do about them, if that is known and they do not say so themselves.
+    pub fn advice(&self) -> Option<&'static str> {
+        self.advice
     }
 }
 

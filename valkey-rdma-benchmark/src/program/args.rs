@@ -1,11 +1,14 @@
 //! The command line: valkey-benchmark's flags with the same meaning, and ours.
 //!
 //! Each flag is a field here, with its range and the flags that it excludes. `read` makes them from the words typed. `check` refuses
-//! what depends on values. `refused` names the flags of valkey-benchmark that this tool does not have, with the reason. `tls` has those for TLS.
+//! what depends on values. `chosen` says which tests run. `in_flags` puts errors into the words of the command line. `refused` names the
+//! flags of valkey-benchmark that this tool does not have, with the reason. `tls` has those for TLS.
 //! `typed` is the command line as `--evidence` publishes it, and `after_help` what `--help` says after the flags.
 
 mod after_help;
 mod check;
+mod chosen;
+mod in_flags;
 mod read;
 mod refused;
 mod secret;
@@ -179,7 +182,7 @@ pub(crate) struct Args {
     )]
     pub(crate) cluster: bool,
 
-    /// Requests per test, over all connections; a sequence of commands is one request [default: 100000]
+    /// Requests per test, over all connections; each command of a sequence counts, and the last sequence is sent whole [default: 100000]
     #[arg(
         help_heading = "Load", short = 'n', value_name = "REQUESTS", conflicts_with = "duration",
         value_parser = value_parser!(u64).range(1..=1_000_000_000_000)
@@ -245,7 +248,7 @@ pub(crate) struct Args {
     )]
     pub(crate) key_dist: Distribution,
 
-    /// Requests per pipeline: requests sent before the first reply is awaited
+    /// Requests per pipeline: requests sent before the first reply is awaited; a sequence of commands counts once
     #[arg(
         help_heading = "Load", short = 'P', value_name = "NUMREQ", default_value_t = 1,
         value_parser = value_parser!(u32).range(1..=100_000)
@@ -275,7 +278,7 @@ pub(crate) struct Args {
     #[arg(help_heading = MODES, short = 'l', group = MODE, conflicts_with_all = ["json", "hdr", "plot", "html"])]
     pub(crate) forever: bool,
 
-    /// Tests to run, separated by commas
+    /// Tests to run, separated by commas: their names are below
     #[arg(
         help_heading = "Workload", short = 't', long = "test", value_name = "TESTS",
         value_parser = tests_from_list
@@ -290,8 +293,7 @@ pub(crate) struct Args {
     #[arg(help_heading = "Workload", short = 'x', requires = "command")]
     stdin: bool,
 
-    /// Commands per second, sent at intended times even if the server falls behind; unlike -n, it counts each command of a
-    /// sequence; 0: no schedule
+    /// Commands per second, sent at intended times even if the server falls behind; each command of a sequence counts; 0: no schedule
     #[arg(
         help_heading = "Load", long, value_name = "COMMANDS", default_value_t = 0.0,
         value_parser = values::rate, group = SCHEDULE

@@ -62,6 +62,11 @@ impl Axis {
     }
 }
 
+/// A point as the user could have written it: `c=5 P=4`.
+pub(crate) fn point_text(point: &[(Axis, u64)]) -> String {
+    point.iter().map(|(axis, value)| format!("{}={value}", axis.name())).collect::<Vec<_>>().join(" ")
+}
+
 impl FromStr for Matrix {
     type Err = MatrixError;
 
@@ -122,6 +127,7 @@ mod tests {
         let combinations = matrix.combinations();
         assert_eq!(combinations.len(), 4);
         assert_eq!(combinations[1], [(Axis::Connections, 1), (Axis::Pipeline, 16), (Axis::Size, 64)]);
+        assert_eq!(point_text(&combinations[1]), "c=1 P=16 d=64");
     }
 
     #[test]

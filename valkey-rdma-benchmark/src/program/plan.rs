@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::drive::{Limit, Pace};
 use crate::measure::Shape;
 use crate::program::args::{Args, Instead};
-use crate::program::matrix::{Axis, Matrix};
+use crate::program::matrix::Axis;
 use crate::run::{Plan, STEP};
-use crate::workload::{DefaultTest, Keys, Script, Sizes, TestOptions, Values};
+use crate::workload::{Keys, Script, Sizes, TestOptions, Values};
 
 impl Plan {
     /// What the flags ask for.
@@ -19,13 +19,16 @@ impl Plan {
             true => Keys::sequential(args.keyspace()),
             false => Keys::random(args.keyspace(), seed, args.key_dist),
         };
+        let scripts = scripts(args, &keys)?;
+        // As in valkey-benchmark, `-n` counts each command of a sequence, and the last sequence is sent whole.
+        let commands = scripts.first().map_or(1, Script::commands_per_request).max(1) as u64;
         let plan = Plan {
             shape: shape(args, &keys),
-            scripts: scripts(args, &keys)?.into_iter().map(Arc::new).collect(),
+            scripts: scripts.into_iter().map(Arc::new).collect(),
             limit: match args.duration {
                 Some(time) => Limit::Time(time),
                 None if args.sweep => Limit::Time(STEP),
-                None => Limit::Requests(args.requests()),
+                None => Limit::Requests(args.requests().div_ceil(commands)),
             },
             warmup: args.warmup,
             pace: match args.rps {
@@ -89,12 +92,14 @@ fn scripts(args: &Args, keys: &Keys) -> Result<Vec<Script>, Instead> {
     if !args.command.is_empty() {
         let words: Vec<Vec<u8>> = args.command.iter().map(|word| word.clone().into_vec()).collect();
         let script = Script::from_words(&words, keys.len.is_some());
-        return Ok(vec![script.map_err(|error| Instead::Refuse(error.to_string()))?]);
+        let mut script = script.map_err(|error| Instead::Refuse(error.to_string()))?;
+        script.title = args.command_title();
+        return Ok(vec![script]);
     }
     if let Some(mix) = &args.ratio {
         return Ok(vec![mix.script(keys, &options)]);
     }
-    Ok(tests(args).iter().map(|test| test.script(keys, &options)).collect())
+    Ok(args.chosen_tests().iter().map(|test| test.script(keys, &options)).collect())
 }
 
 fn test_options(args: &Args) -> TestOptions {
@@ -106,26 +111,11 @@ fn test_options(args: &Args) -> TestOptions {
     }
 }
 
-/// The default tests that run, if no command and no mix is given.
-fn tests(args: &Args) -> Vec<DefaultTest> {
-    let tests = args.tests.clone().unwrap_or_else(DefaultTest::all);
-    let tests = match args.direct {
-        true => tests.into_iter().filter(DefaultTest::has_transfers).collect(),
-        false => tests,
-    };
-    let shared = args.is_shared() || args.matrix.as_ref().is_some_and(Matrix::has_tasks);
-    if shared { DefaultTest::without_inline(&tests) } else { tests }
-}
-
 /// What the tests change on the server, in one line for the user. Commands of the user's own are not examined.
 fn writes(args: &Args) -> Option<String> {
-    if !args.command.is_empty() {
-        return None;
-    }
     let options = test_options(args);
-    let tests = args.ratio.as_ref().map_or_else(|| tests(args), |mix| mix.tests().copied().collect());
     let mut keys: Vec<String> = Vec::new();
-    for key in tests.iter().filter_map(|test| test.writes(&options)) {
+    for key in args.chosen_tests().iter().filter_map(|test| test.writes(&options)) {
         if !keys.contains(&key) {
             keys.push(key);
         }
@@ -140,6 +130,8 @@ fn seed_of_now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
     use crate::run::SAMPLE;
 
@@ -162,6 +154,29 @@ mod tests {
         assert!(seed(&["-r", "10"]).is_some(), "the one that the clock gave");
         assert_eq!(seed(&["-r", "10", "--sequential"]), None);
         assert_eq!(seed(&["--seed", "7"]), None, "one key");
+    }
+
+    #[test]
+    fn requests_count_each_command_of_a_sequence_and_the_last_sequence_is_whole() {
+        for (requests, sequences) in [("10", 2), ("11", 3), ("1", 1)] {
+            let line = ["tool", "-n", requests, "--", "multi", ";", "3", "incr", "k", ";", "exec"];
+            let plan = Plan::new(&Args::from_command_line(line).unwrap()).unwrap();
+            assert_eq!(plan.limit, Limit::Requests(sequences), "-n {requests}");
+        }
+    }
+
+    #[test]
+    fn the_title_of_a_command_is_what_was_typed_short_and_printable() {
+        let title = |line: &[&str], read: Option<Vec<u8>>| {
+            let mut args = Args::from_command_line(["tool"].iter().chain(line)).unwrap();
+            args.command.extend(read.map(OsString::from_vec));
+            Plan::new(&args).unwrap().scripts[0].title.clone()
+        };
+        let read = b"\x1b[31m".repeat(1000);
+        assert_eq!(title(&["-x", "set", "k"], Some(read)), "set k <stdin>");
+        assert_eq!(title(&["set", "k\x1b[2J", "v"], None), r"set k\u{1b}[2J v");
+        let long = title(&["set", "k", &"v".repeat(500)], None);
+        assert!(long.starts_with("set k vvv") && long.ends_with("v...") && long.len() == 103, "{long}");
     }
 
     #[test]

@@ -28,7 +28,10 @@ pub(crate) fn write_faults(out: &mut dyn Write, result: &TestResult, style: Styl
     if hidden > 0 {
         writeln!(out, "  ... and {hidden} more")?;
     }
-    Ok(())
+    match faults.advice() {
+        Some(advice) => writeln!(out, "  {advice}"),
+        None => Ok(()),
+    }
 }
 
 /// Writes when the server was gone.

@@ -8,8 +8,9 @@ use std::fmt::Write;
 use serde_json::json;
 use valkey_rdma_program::plot::{self, Escaped as Text, line_class};
 
-use super::numbers::{ms, short};
+use super::numbers::short;
 use super::pictures::{Figure, Of, sections};
+use super::sweep::rule;
 use crate::measure::{Found, RunInfo, Sweep, TestResult};
 
 pub(crate) use evidence::evidence;
@@ -127,11 +128,8 @@ fn best(sweep: &Sweep) -> String {
         None if sweep.interrupted => "Interrupted before a good rate was found".to_owned(),
         None => "No rate was good".to_owned(),
     };
-    let limit = match sweep.limit {
-        Some(limit) => format!("p99 within {} ms", ms(limit.as_secs_f64() * 1e3)),
-        None => "no rate was tried".to_owned(),
-    };
-    format!("<p>{best} ({limit}); closed loop: {} requests/s.</p>\n", short(sweep.closed.rate()))
+    let rule = rule(sweep);
+    format!("<p>{best} ({rule}); closed loop: {} requests/s.</p>\n", short(sweep.closed.rate()))
 }
 
 /// A picture with its title and its legend; a chart also has the values that the page's script shows under the pointer.

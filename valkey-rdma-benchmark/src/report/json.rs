@@ -150,6 +150,7 @@ fn measured(info: &RunInfo, result: &TestResult) -> Value {
         "parts": parts,
         "errors": errors,
         "first_errors": tally.faults.first().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "advice": tally.faults.advice(),
         "outages": outages,
         "client_cpu_us_per_request": { "user": per_request(result, result.usage.user), "system": per_request(result, result.usage.system) },
         "client_sleeps_per_request": result.usage.sleeps as f64 / result.replies().max(1) as f64,
@@ -242,7 +243,8 @@ fn sweep(info: &RunInfo, sweep: &Sweep) -> Value {
         .iter()
         .map(|step| {
             let mut value = measured(info, &step.result);
-            value["good"] = json!(step.good);
+            value["good"] = json!(step.is_good());
+            value["verdict"] = json!(step.verdict.name());
             value
         })
         .collect();

@@ -190,7 +190,8 @@ fn swept(sweep: &Sweep) -> Section<'_> {
     steps.sort_by(|one, other| one.rate.total_cmp(&other.rate));
     let results: Vec<(f64, &TestResult)> = steps.iter().map(|step| (step.rate, &step.result)).collect();
     let curves = steps.iter().filter_map(|step| {
-        let name = format!("{}/s{}", short(step.rate), if step.good { "" } else { ", too slow" });
+        let verdict = if step.is_good() { String::new() } else { format!(", {}", step.verdict.name()) };
+        let name = format!("{}/s{verdict}", short(step.rate));
         Curve::of_test(&step.result, &name).into_iter().next()
     });
     let curves: Vec<Curve<'_>> = curves.collect();

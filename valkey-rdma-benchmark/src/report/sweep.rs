@@ -12,6 +12,14 @@ use crate::measure::{RunInfo, Sweep};
 const SHOWN: [&str; 7] =
     ["intended/s", "requests/s", "p50 ms", "p99 ms", "service p50", "service p99", "errors"];
 
+/// When a rate is good.
+pub(super) fn rule(sweep: &Sweep) -> String {
+    let Some(limit) = sweep.limit.map(millis) else { return "no rate was tried".to_owned() };
+    let behind = Sweep::MOST_BEHIND * 100.0;
+    let knee = if sweep.targeted { "" } else { " (the knee: 5 times that of the lightest load)" };
+    format!("good: no errors, at most {behind:.0} % behind, p99 within {limit:.3} ms{knee}")
+}
+
 /// Writes all rates that were tried, in rising order, and the best one.
 pub(crate) fn write_sweep(out: &mut dyn Write, run: &RunInfo, sweep: &Sweep, style: Style) -> io::Result<()> {
     let columns: Vec<&Column> = COLUMNS.iter().filter(|column| SHOWN.contains(&column.head)).collect();
@@ -22,16 +30,9 @@ pub(crate) fn write_sweep(out: &mut dyn Write, run: &RunInfo, sweep: &Sweep, sty
     for step in steps {
         let row = Row::of(run, &step.result);
         let cells = columns.iter().map(|column| format!(" {:>12}", (column.of)(&row).cell(3)));
-        let verdict = if step.good { "good" } else { "too slow" };
-        writeln!(out, "{:12}{} {verdict:>8}", "", cells.collect::<String>())?;
+        writeln!(out, "{:12}{} {:>8}", "", cells.collect::<String>(), step.verdict.name())?;
     }
-    let why = match (sweep.limit.map(millis), sweep.targeted) {
-        (Some(limit), true) => format!("p99 within {limit:.3} ms"),
-        (Some(limit), false) => {
-            format!("the knee: p99 within {limit:.3} ms, 5 times that of the lightest load")
-        }
-        (None, _) => "no rate was tried".to_owned(),
-    };
+    let why = rule(sweep);
     match sweep.best() {
         Some(best) => writeln!(
             out,

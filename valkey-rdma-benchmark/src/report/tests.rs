@@ -2,7 +2,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::drive::{Arrivals, Choice, Pace};
-use crate::measure::{Counters, Environment, Fault, FaultKind, Faults, Found, Outage, Shape, Sweep, Tally};
+use crate::measure::{
+    Counters, Environment, Fault, FaultKind, Faults, Found, Outage, Shape, Sweep, SweepStep, Tally, Verdict,
+};
 
 fn run() -> RunInfo {
     RunInfo {
@@ -90,7 +92,7 @@ fn the_table_says_how_keys_are_drawn_and_which_rate_is_intended() {
 /// What was found before the interrupt says nothing about the rates that were not tried.
 #[test]
 fn an_interrupted_sweep_judges_no_rate() {
-    let step = crate::measure::SweepStep { rate: 500.0, result: result(Faults::default()), good: true };
+    let step = SweepStep { rate: 500.0, result: result(Faults::default()), verdict: Verdict::Good };
     let sweep = |steps| Sweep {
         title: "SET".to_owned(),
         closed: result(Faults::default()),
@@ -99,8 +101,8 @@ fn an_interrupted_sweep_judges_no_rate() {
         targeted: false,
         interrupted: true,
     };
-    let slow = crate::measure::SweepStep { good: false, ..step.clone() };
-    let faster = crate::measure::SweepStep { rate: 900.0, ..slow.clone() };
+    let slow = SweepStep { verdict: Verdict::Behind, ..step.clone() };
+    let faster = SweepStep { rate: 900.0, ..slow.clone() };
     for (steps, expected) in [
         (vec![], "interrupted before a good rate was found; closed loop: 2000 requests/s"),
         (vec![slow], "interrupted before a good rate was found"),
@@ -114,6 +116,37 @@ fn an_interrupted_sweep_judges_no_rate() {
         let page = html::page(&found);
         assert!(!page.contains("No rate was good") && page.contains("Interrupted"), "{page}");
     }
+}
+
+#[test]
+fn a_sweep_says_why_a_rate_is_not_good_and_when_one_is() {
+    let step = |rate, verdict| SweepStep { rate, result: result(Faults::default()), verdict };
+    let steps =
+        [(100.0, Verdict::Good), (200.0, Verdict::P99), (300.0, Verdict::Behind), (400.0, Verdict::Errors)];
+    let sweep = Sweep {
+        title: "SET".to_owned(),
+        closed: result(Faults::default()),
+        steps: steps.map(|(rate, verdict)| step(rate, verdict)).to_vec(),
+        limit: Some(Duration::from_millis(2)),
+        targeted: true,
+        interrupted: false,
+    };
+    let text = written(|out| write_sweep(out, &run(), &sweep, Style::Plain));
+    let verdicts: Vec<_> =
+        text.lines().skip(1).take(4).filter_map(|line| line.split(' ').next_back()).collect();
+    assert_eq!(verdicts, ["good", "p99", "behind", "errors"], "{text}");
+    let rule = "good: no errors, at most 2 % behind, p99 within 2.000 ms";
+    assert!(text.contains(&format!("highest good rate: 100 requests/s ({rule})")), "{text}");
+    let found = Found { sweeps: vec![(run(), sweep)], ..Found::default() };
+    let (page, json) = (html::page(&found), written(|out| json::write(out, &found)));
+    assert!(page.contains(rule) && page.contains("400/s, errors"), "{page}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let steps = json["sweeps"][0]["steps"].as_array().unwrap();
+    assert_eq!(
+        steps.iter().map(|step| step["good"] == true).collect::<Vec<_>>(),
+        [true, false, false, false]
+    );
+    assert_eq!(steps.last().unwrap()["verdict"], "errors");
 }
 
 #[test]

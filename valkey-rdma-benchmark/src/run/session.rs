@@ -8,7 +8,7 @@ use valkey_rdma_client::{Client, Command};
 use super::server_info::ServerInfo;
 use super::{Plan, Progress};
 use crate::drive::{Fleet, FleetError, Job, Limit, Pace, Target, dial_client};
-use crate::measure::{Environment, Fault, FaultKind, RunInfo, TestResult};
+use crate::measure::{Environment, Fault, FaultKind, Faults, RunInfo, TestResult};
 use crate::workload::{Populate, Script};
 use valkey_rdma_program::{Interrupt, error_chain};
 use valkey_rdma_transport::tls::Verify;
@@ -229,17 +229,38 @@ async fn server_version(target: &Target) -> Option<String> {
 fn unread(title: &str, populated: TestResult, populate: Populate) -> TestResult {
     let mut result = TestResult::empty(title);
     result.gave_up = populated.gave_up;
-    if !populated.is_right() {
-        let detail = match populate {
-            Populate::None => {
-                "the keys to read do not exist, or hold other values: write them with --populate missing or all, \
-                 or run the test that writes them first (-t set,get)"
-            }
-            _ => "the keys to read could not be written, so nothing was read",
-        };
-        let detail = detail.to_owned();
-        result.tally.faults.add(Fault { kind: FaultKind::NotPopulated, detail });
-        result.tally.faults.merge(populated.tally.faults);
+    let faults = &mut result.tally.faults;
+    if populate != Populate::None && !populated.is_right() {
+        let detail = "the keys to read could not be written, so nothing was read".to_owned();
+        faults.add(Fault { kind: FaultKind::NotPopulated, detail });
+    }
+    faults.merge(populated.tally.faults);
+    if populate == Populate::None
+        && let Some(advice) = advice_on_keys(faults)
+    {
+        faults.advise(advice);
     }
     result
+}
+
+/// What to do about keys that a test reads, by the faults of looking some of them up.
+fn advice_on_keys(faults: &Faults) -> Option<&'static str> {
+    let holds_other = |kind: &FaultKind| match kind {
+        FaultKind::WrongBytes | FaultKind::WrongLength | FaultKind::WrongReply => true,
+        FaultKind::ServerError(code) => code == "WRONGTYPE",
+        _ => false,
+    };
+    if faults.counts().any(|(kind, _)| holds_other(kind)) {
+        Some(
+            "the keys to read hold other values: write them with --populate all, or run the test that writes them first \
+             (-t set,get)",
+        )
+    } else if faults.counts().any(|(kind, _)| *kind == FaultKind::Missing) {
+        Some(
+            "the keys to read do not exist: write them with --populate missing or all, or run the test that writes them \
+             first (-t set,get)",
+        )
+    } else {
+        None
+    }
 }

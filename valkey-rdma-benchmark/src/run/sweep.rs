@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Progress, Session};
 use crate::drive::{Arrivals, Limit, Pace};
-use crate::measure::{Sweep, SweepStep, TestResult};
+use crate::measure::{Sweep, SweepStep, TestResult, Verdict};
 use crate::workload::Script;
 use valkey_rdma_program::Interrupt;
 
@@ -13,8 +13,6 @@ use valkey_rdma_program::Interrupt;
 const STEPS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 /// How often the interval between a good and a bad rate is halved.
 const HALVINGS: usize = 4;
-/// A server keeps up if its last reply comes so early that the time for sending is at least this share of the whole.
-const KEEPS_UP: f64 = 0.98;
 /// Without a target, a p99 is acceptable up to this multiple of the lightest load's.
 const KNEE: f64 = 5.0;
 
@@ -61,16 +59,13 @@ pub(crate) async fn sweep(
         }
         let p99 = result.latencies().quantile(0.99);
         let limit = *sweep.limit.get_or_insert(p99.mul_f64(KNEE));
-        // All requests that were due have been sent, so the time they took shows whether the server kept up. The rate
-        // cannot show it, because the number of random arrivals varies.
-        let kept_up = result.elapsed.mul_f64(KEEPS_UP) <= each;
-        let is_good = result.is_right() && kept_up && p99 <= limit;
-        if is_good {
+        let verdict = Verdict::of(&result, each, limit);
+        if verdict == Verdict::Good {
             good = rate;
         } else {
             bad = Some(rate);
         }
-        sweep.steps.push(SweepStep { rate, result, good: is_good });
+        sweep.steps.push(SweepStep { rate, result, verdict });
     }
     sweep.interrupted = interrupt.is_asked();
     Ok(sweep)

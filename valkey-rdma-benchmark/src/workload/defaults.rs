@@ -146,6 +146,16 @@ impl DefaultTest {
         matches!(self.title, "SET" | "GET")
     }
 
+    /// The flag that only this test and few others have a use for, as the name of its field in `Args`.
+    pub(crate) fn flag(&self) -> Option<&'static str> {
+        match self.command {
+            Command::Mset | Command::Mget => Some("multi_key"),
+            Command::FunctionLoad => Some("num_functions"),
+            Command::Fcall => Some("num_keys_in_fcall"),
+            Command::Words(_) | Command::Inline(_) | Command::Zadd => None,
+        }
+    }
+
     /// What it changes on the server.
     pub(crate) fn writes(&self, options: &TestOptions) -> Option<String> {
         self.command.writes(options)

@@ -55,11 +55,11 @@ fn every_test_sends_what_it_says_and_counts_every_reply() {
 }
 
 #[test]
-fn sequences_are_one_request_and_as_many_replies_as_commands() {
+fn each_command_of_a_sequence_counts_and_the_last_sequence_is_sent_whole() {
     let mock = mock();
     let url = format!("valkey://{}", mock.addr);
     for shape in [["-c", "2"], ["--tasks-per-connection", "3"]] {
-        let flags = ["-u", &url, "-n", "10", "-r", "5", "-P", "2", "--csv", shape[0], shape[1], "--"];
+        let flags = ["-u", &url, "-n", "38", "-r", "5", "-P", "2", "--csv", shape[0], shape[1], "--"];
         let command = ["set", "k:__rand_1st__", "__data__", ";", "3", "get", "k:__rand_1st__"];
         let output = tool(&[&flags[..], &command[..]].concat());
         assert_eq!(column(right(&output), "replies"), ["40"]);
@@ -93,6 +93,15 @@ fn a_matrix_has_a_row_for_every_combination() {
     assert_eq!(column(csv, "connections"), ["1", "1", "1", "1", "2", "2", "2", "2"]);
     assert_eq!(column(csv, "pipeline"), ["1", "1", "3", "3", "1", "1", "3", "3"]);
     assert_eq!(column(csv, "tasks_per_connection"), ["", "2", "", "2", "", "2", "", "2"]);
+}
+
+#[test]
+fn each_line_of_a_matrix_says_where_it_was_measured() {
+    let mock = mock();
+    let url = format!("valkey://{}", mock.addr);
+    let output = tool(&["-u", &url, "-t", "set,incr", "-n", "20", "-q", "--matrix", "c=1,2 P=3"]);
+    let names: Vec<&str> = right(&output).lines().filter_map(|line| line.split(": ").next()).collect();
+    assert_eq!(names, ["c=1 P=3 SET", "c=1 P=3 INCR", "c=2 P=3 SET", "c=2 P=3 INCR"]);
 }
 
 #[test]

@@ -40,6 +40,21 @@ fn a_get_test_writes_no_keys_unless_asked() {
 }
 
 #[test]
+fn keys_with_values_of_another_length_are_counted_once_and_need_new_values() {
+    let server = Server::start(right);
+    let written = tool_at(server.addr, "-t set -d 3 -n 10 -c 1 -q");
+    assert_eq!(written.status.code(), Some(0), "{}", stderr(&written));
+    let output = tool_at(server.addr, "-t get -d 100 -n 10 -c 1 -q");
+    let printed = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.starts_with("error: GET: 10 wrong (wrong length 10)"), "{printed}");
+    assert!(
+        printed.contains("... and 9 more") && printed.contains("write them with --populate all,"),
+        "{printed}"
+    );
+}
+
+#[test]
 fn missing_keys_are_written_and_others_are_not_touched() {
     let server = Server::start(right);
     let theirs = (b"key:000000000007".to_vec(), b"abc".to_vec());

@@ -57,6 +57,12 @@ pub(super) fn advice_on_login(error: &ServerError) -> &'static str {
             "a cluster has one database: leave the number out of the URL"
         }
         _ if error.message.contains("DB index") => "check the database number after the port",
+        // The words of Valkey, and of Redis up to 5.
+        _ if error.message.contains("without any password configured")
+            || error.message.contains("no password is set") =>
+        {
+            "it has no password: leave yours out"
+        }
         _ => "check the server's configuration",
     }
 }
@@ -77,5 +83,16 @@ mod tests {
                 .contains("Keys in request; the server belongs to a cluster: give keys")
         );
         assert_eq!(text("ERR syntax error"), "ERR syntax error");
+    }
+
+    #[test]
+    fn a_password_that_the_server_does_not_have_is_left_out() {
+        for reply in [
+            "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+            "ERR Client sent AUTH, but no password is set",
+        ] {
+            let error = ServerError::from_reply(reply.as_bytes());
+            assert_eq!(advice_on_login(&error), "it has no password: leave yours out", "{reply}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What `--help` says after the flags: placeholders, cells, examples.
+//! What `--help` says after the flags: placeholders, tests, cells, examples.
 
 pub(super) const AFTER_HELP: &str = "\
 Placeholders in COMMAND:
@@ -7,6 +7,10 @@ Placeholders in COMMAND:
                  the same, but equal for all occurrences in one command
   __data__       a value of -d bytes, derived from the number before it in the command
 A number before a command repeats it: multi ';' 3 incr counter ';' exec
+
+Tests, in the order in which they run; ping and lrange are all of their kind:
+  ping_inline ping_mbulk set get incr lpush rpush lpop rpop sadd hset spop zadd zpopmin
+  lrange_100 lrange_300 lrange_500 lrange_600 mset mget xadd function_load fcall
 
 Cells of --evidence: c30 is 30 connections, t64 64 tasks that share each (without it, one that drives it), then the bytes of a value:
   c30-512B c1-3B c1-t1-64B c1-t16-64B c1-t64-64B c1-t256-64B c1-t1-8K c1-t16-8K c1-t64-8K c1-t256-8K

@@ -36,10 +36,20 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             return refuse(format!("{reason}: leave out {}", flag(arg)));
         }
     }
+    let flag_of = |id: &str| {
+        let arg = command.get_arguments().find(|arg| arg.get_id() == id);
+        arg.map_or_else(String::new, flag)
+    };
+    let (all, chosen) = (DefaultTest::all(), args.chosen_tests());
+    let mut of_tests = all.iter().filter_map(DefaultTest::flag).filter(|&id| given(id));
+    if let Some(id) = of_tests.find(|&id| chosen.iter().all(|test| test.flag() != Some(id))) {
+        let names = all.iter().filter(|test| test.flag() == Some(id)).flat_map(|test| test.names);
+        let names = names.copied().collect::<Vec<_>>().join(" and ");
+        return refuse(format!("{} is for {names}, and no such test runs: leave it out", flag_of(id)));
+    }
     let Some(matrix) = &args.matrix else { return check_run(args) };
     if let Some(axis) = matrix.axes().find(|axis| given(axis.id())) {
-        let arg = command.get_arguments().find(|arg| arg.get_id() == axis.id());
-        let flag = arg.map_or_else(String::new, flag);
+        let flag = flag_of(axis.id());
         return refuse(format!("--matrix sets {} at every point, so leave out {flag}", axis.name()));
     }
     matrix.combinations().iter().try_for_each(|point| check_run(&args.at(point)))

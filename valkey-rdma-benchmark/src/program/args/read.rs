@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 
 use clap::{CommandFactory, FromArgMatches};
-use valkey_rdma_program::refusal;
+use valkey_rdma_program::{matches_of, refusal};
 
 use super::{Args, Instead, Password, Transport, check, refused, typed};
 use crate::drive::{Choice, Libraries};
@@ -40,8 +40,7 @@ impl Args {
                 Instead::Print(error.render().to_string())
             }
         };
-        let matches =
-            refused::with_refused(Args::flags(libraries)).try_get_matches_from(line).map_err(instead)?;
+        let matches = matches_of(refused::with_refused(Args::flags(libraries)), line).map_err(instead)?;
         refused::refuse(&matches)?;
         let mut args = Args::from_arg_matches(&matches).map_err(instead)?;
         if args.rdma {

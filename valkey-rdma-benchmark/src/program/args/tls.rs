@@ -6,7 +6,7 @@ use valkey_rdma_client::Endpoint;
 use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::tls::{TlsConnector, Verify};
 
-use super::{Args, Instead, ServerUrl};
+use super::{Instead, ServerUrl};
 
 /// Heading in the help of these flags.
 pub(super) const HEADING: &str = "TLS";
@@ -105,34 +105,9 @@ impl TlsArgs {
     }
 }
 
-impl Args {
-    /// A reason in the words of the command line. Errors name the options of a URL, and the user has given flags that mean the same, or could
-    /// give them.
-    pub(crate) fn in_flags(&self, reason: String) -> String {
-        let is_by_url = |url: &ServerUrl| OPTIONS.iter().any(|option| url.says(option));
-        // Flags are for the first server.
-        if self.compare.is_some() || self.url.as_ref().is_some_and(is_by_url) {
-            return reason;
-        }
-        // The scheme of a URL says more than --tls, which is refused beside it.
-        let scheme = self.url.is_none().then_some(SCHEME);
-        FLAGS.into_iter().chain(scheme).fold(reason, |reason, (option, flag)| reason.replace(option, flag))
-    }
-}
-
-/// What errors say, and the flag that means the same.
-const FLAGS: [(&str, &str); 4] = [
-    ("ca=FILE", "--cacert FILE"),
-    ("cert=FILE", "--cert FILE"),
-    ("key=FILE", "--key FILE"),
-    ("server_name=NAME", "--sni NAME"),
-];
-
-/// The same for the scheme.
-const SCHEME: (&str, &str) = ("use valkeys://", "use --tls");
-
 /// The options of a URL for TLS.
-const OPTIONS: [&str; 7] = ["ca", "cert", "key", "server_name", "verify", "ciphers", "ciphersuites"];
+pub(super) const OPTIONS: [&str; 7] =
+    ["ca", "cert", "key", "server_name", "verify", "ciphers", "ciphersuites"];
 
 /// The second server of a comparison with the settings of the first: with TLS, at the same host, where its own URL says nothing.
 pub(super) fn as_first(endpoint: Endpoint, url: &ServerUrl, first: &Endpoint) -> Endpoint {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Bench, RunError};
 use crate::drive::Fleet;
-use crate::program::matrix::{Axis, Matrix};
+use crate::program::matrix::{Axis, Matrix, point_text};
 use crate::report;
 use crate::run::{STEP, Session, sweep};
 
@@ -29,7 +29,7 @@ impl Bench<'_, '_> {
             }
             let plan = self.plan.at(point);
             let Some(mut session) = self.session(target, plan).await? else { return Ok(()) };
-            self.tests_on(&mut session, number > 0).await?;
+            self.tests_on(&mut session, number > 0, &point_text(point)).await?;
         }
         if self.interrupt.is_asked() {
             self.console.say("interrupted: the last test is not complete");
@@ -37,8 +37,8 @@ impl Bench<'_, '_> {
         Ok(())
     }
 
-    /// Runs the tests on the connections of one session.
-    async fn tests_on(&mut self, session: &mut Session, again: bool) -> Result<(), RunError> {
+    /// Runs the tests on the connections of one session, at this point of the matrix; empty without one.
+    async fn tests_on(&mut self, session: &mut Session, again: bool, point: &str) -> Result<(), RunError> {
         let run = session.info().await;
         let format = self.console.format;
         if !again || matches!(format.form, report::Form::Table(_)) {
@@ -61,6 +61,10 @@ impl Bench<'_, '_> {
                 };
                 if self.interrupt.is_asked() && result.replies() == 0 {
                     break;
+                }
+                // A line says nothing else of the point; a table has a head, and CSV has columns.
+                if format.form == report::Form::Quiet && !point.is_empty() {
+                    write!(self.console.out, "{point} ")?;
                 }
                 format.write_test(self.console.out, &run, &result)?;
                 self.console.out.flush()?;

@@ -21,10 +21,10 @@ impl Bench<'_, '_> {
                 "poll=busy: while one server is measured, the connections to the other one still busy-poll",
             );
         }
-        let turn = match (self.args.requests, self.args.duration) {
-            (Some(requests), _) => Limit::Requests((requests / rounds as u64).max(1)),
-            (None, Some(time)) => Limit::Time(time / self.args.rounds),
-            (None, None) => Limit::Time(TURN),
+        let turn = match self.plan.limit {
+            Limit::Requests(_) if self.args.requests.is_none() => Limit::Time(TURN),
+            Limit::Requests(requests) => Limit::Requests((requests / rounds as u64).max(1)),
+            Limit::Time(time) => Limit::Time(time / self.args.rounds),
         };
         let mut plan = self.plan.clone();
         plan.limit = turn;

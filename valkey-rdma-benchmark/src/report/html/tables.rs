@@ -104,6 +104,7 @@ pub(super) fn verified(found: &Found) -> String {
                 .iter()
                 .map(|fault| ("for example", format!("{}: {fault}", result.title))),
         );
+        rows.extend(result.tally.faults.advice().map(|advice| ("what to do", advice.to_owned())));
     }
     if rows.len() == 4 {
         rows.push(("wrong or missing", "0".to_owned()));
