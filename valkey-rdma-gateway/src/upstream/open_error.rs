@@ -76,9 +76,9 @@ impl OpenError {
         self.is_refusal() == other.is_refusal() && self.to_string() == other.to_string()
     }
 
-    /// Counts commands that were not sent because of it. Behind a refused login, which is counted as such, no server was missed.
+    /// Counts commands that were not sent because of it. Behind a refused login or database, which is counted as such, no server was missed.
     pub(crate) fn count_unsent(&self, commands: u64, metrics: &Metrics) {
-        if !self.is_about_login() {
+        if !self.is_about_login() && !matches!(self, Self::NoDatabase(_)) {
             metrics.not_sent.add(commands);
         }
     }
