@@ -242,23 +242,26 @@ mod mocks_only {
         let cluster = client_of(&mocks, &unhurried()).await;
         let key = mocks.key_of(0, 0);
         let slot = MockCluster::slot(&key);
-        let read = async |node: usize| {
-            let reads = tokio::spawn({
-                let (cluster, key) = (cluster.clone(), key.clone());
-                async move { cluster.blocking_command(["XREAD", "BLOCK", "0", "STREAMS", &key, "$"]).await }
-            });
+        let read = || {
+            let (cluster, key) = (cluster.clone(), key.clone());
+            tokio::spawn(async move {
+                cluster.blocking_command(["XREAD", "BLOCK", "0", "STREAMS", &key, "$"]).await
+            })
+        };
+        let reaches = async |reads: &tokio::task::JoinHandle<_>, node: usize| {
             while mocks.calls(node, "xread") < 1 && !reads.is_finished() {
                 tokio::task::yield_now().await;
             }
-            reads
         };
         cluster.command(["GET", &key]).await.expect("its node is known");
         mocks.move_slots(slot..=slot, 1);
-        let reads = read(1).await;
+        let reads = read();
+        reaches(&reads, 1).await;
         mocks.move_slots(slot..=slot, 2);
         let error = reads.await.expect("no panic").expect_err("its slot has moved");
         assert!(error.server().is_some_and(|error| error.code == "MOVED"), "{error:?}");
-        let reads = read(2).await;
+        let reads = read();
+        reaches(&reads, 2).await;
         mocks.disconnect(2).await;
         let error = reads.await.expect("no panic").expect_err("its connection is lost");
         assert_eq!(error.fate(), Fate::MayHaveRun, "{error:?}");
