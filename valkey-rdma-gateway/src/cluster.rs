@@ -118,7 +118,7 @@ impl Cluster {
     }
 }
 
-/// Closes the connections of a member that no local client has used for [`IDLE`].
+/// Closes the connections of a member that no local client has used for [`IDLE`]. Looks after its scans meanwhile.
 async fn close_unused(members: Weak<Members>, key: Key) {
     let mut wait = IDLE;
     loop {
@@ -126,6 +126,7 @@ async fn close_unused(members: Weak<Members>, key: Key) {
         let Some(members) = members.upgrade() else { return };
         let mut members = lock(&members);
         let Some(member) = members.get(&key) else { return };
+        member.scans.forget_abandoned();
         wait = member.is_kept_for();
         if wait.is_zero() {
             info!(%key, "no client uses the cluster with this login any more");

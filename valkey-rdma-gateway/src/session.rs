@@ -336,6 +336,10 @@ impl Session {
             if self.pass_messages(cx).is_err() {
                 return Poll::Ready(Err(Closed));
             }
+            // Of a message that did not fit into the socket, the rest.
+            if let Poll::Ready(Err(Closed)) = self.poll_flush(cx) {
+                return Poll::Ready(Err(Closed));
+            }
             self.poll_read_ahead(cx, &limits).map(Err)
         })
         .await

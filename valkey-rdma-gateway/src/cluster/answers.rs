@@ -36,7 +36,7 @@ pub(super) async fn special(member: &Member, client: &Client, command: &[u8]) ->
     }
     Ok(match &name.to_ascii_uppercase()[..] {
         b"PING" | b"CLIENT" => ask(Command::from_args(&all)).await?.into(),
-        b"SCAN" => member.scans.step(client, &all).await?,
+        b"SCAN" => scan(member, client, &all).await?,
         b"HELLO" => hello(ask(Command::new("HELLO")).await?.into()),
         b"SELECT" if database(command) == Some(member.database) => Reply::OK,
         b"SELECT" => refusal(
@@ -49,6 +49,16 @@ pub(super) async fn special(member: &Member, client: &Client, command: &[u8]) ->
         ),
         _ => refusal(member, command, NO_CLUSTER),
     })
+}
+
+/// SCAN. Its client may have got another login since the batch with this command began: then a scan that begins has that one.
+async fn scan(member: &Member, client: &Client, words: &[&[u8]]) -> Result<Reply, Error> {
+    // Read in this order, so that a client is not taken for one of a later login.
+    let login = member.scans.login();
+    match member.client() {
+        Some(current) => member.scans.step(&current, Some(login), words).await,
+        None => member.scans.step(client, None, words).await,
+    }
 }
 
 /// The answer to a command that the gateway refuses, which it counts.

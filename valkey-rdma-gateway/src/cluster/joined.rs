@@ -6,19 +6,19 @@ mod latency;
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::warn;
 use valkey_rdma_client::cluster::{NodeStatus, Route};
-use valkey_rdma_client::{Client, ClusterError, Command, Error, Value};
+use valkey_rdma_client::{Client, ClusterError, Command, Error, Fate, Value};
 use valkey_rdma_resp::{Reply, integer, words};
 
 use super::failure::{partial, passes};
 use super::info::PATIENCE;
-use super::{command_on, nodes};
+use super::{Member, command_on, nodes};
 use crate::command::words::is;
 use crate::observe::seldom::Seldom;
 
@@ -79,7 +79,8 @@ impl Joined {
     /// Asks the nodes, and joins their replies.
     pub(super) async fn ask(self, client: &Client, command: Command) -> Result<Value, Error> {
         let command = command.idempotent();
-        let Answers { replies: nodes, refusals, .. } = by_node(client, &command, nodes(client)).await;
+        let asked = by_node(client, &command, nodes(client), PATIENCE);
+        let Answers { replies: nodes, refusals, .. } = asked.await;
         match refusals.into_iter().next() {
             // A node may have no samples for the graph of an event that another one has had.
             Some(refusal) if nodes.is_empty() || self != Self::Texts => return Err(refusal),
@@ -139,21 +140,30 @@ impl Joined {
 }
 
 /// Sends a command to all primaries, or to all nodes. A failure of some of them is an answer: the client is not closed for one node that is away.
-pub(super) async fn on_several(client: &Client, command: Command, all: bool) -> Result<Reply, Error> {
+pub(super) async fn on_several(
+    member: &Member,
+    client: &Client,
+    command: Command,
+    all: bool,
+) -> Result<Reply, Error> {
     let outcome = match all {
-        true => on_all_nodes(client, command).await,
+        true => on_all_nodes(client, command, member.core.limits().offline()).await,
         false => client.command(command).await,
     };
-    outcome.map(Reply::from).or_else(|error| partial(&error).ok_or(error))
+    outcome.map(Reply::from).or_else(|error| {
+        let Some(reply) = partial(&error) else { return Err(error) };
+        member.metrics.may_have_run.add((error.fate() == Fate::MayHaveRun).into());
+        Ok(reply)
+    })
 }
 
 /// Sends a command to all nodes that each of them carries out, such as SCRIPT LOAD and CONFIG SET. The primaries answer it, or their successors.
-/// Replicas that are away or do not answer soon are left out: the reply of one server does not depend on its replicas either.
-async fn on_all_nodes(client: &Client, command: Command) -> Result<Value, Error> {
+/// Replicas that are away, or do not answer within `patience`, are left out: the reply of one server does not depend on its replicas either.
+async fn on_all_nodes(client: &Client, command: Command, patience: Duration) -> Result<Value, Error> {
     let (primaries, replicas): (Vec<_>, Vec<_>) = nodes(client).into_iter().partition(|node| node.is_primary);
     let parts = primaries.len() + replicas.len();
     let answered = command_on(client, Route::AllPrimaries, command.clone());
-    let (answered, others) = tokio::join!(answered, by_node(client, &command, replicas));
+    let (answered, others) = tokio::join!(answered, by_node(client, &command, replicas, patience));
     let reply = answered?;
     if !others.left_out.is_empty()
         && let Some(unlogged) = LEFT_OUT.pass(Instant::now())
@@ -177,19 +187,23 @@ struct Answers {
     left_out: Vec<String>,
 }
 
-/// Asks nodes at once. One that does not answer soon may be frozen, and is left out: one server would answer.
-async fn by_node(client: &Client, command: &Command, nodes: Vec<NodeStatus>) -> Answers {
+/// Asks nodes at once. One that does not answer within `patience` is left out, because one server would answer. So is one that is silent already,
+/// without being asked: it may be frozen. One that could not be reached the last time has a moment: nothing else connects to a replica.
+async fn by_node(client: &Client, command: &Command, nodes: Vec<NodeStatus>, patience: Duration) -> Answers {
+    let (silent, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.silent_for.is_some());
     let mut asked = JoinSet::new();
-    for (at, node) in nodes.into_iter().enumerate() {
+    for (at, node) in others.into_iter().enumerate() {
         let (client, command) = (client.clone(), command.clone());
+        let patience = if node.error.is_some() { MOMENT } else { patience };
         asked.spawn(async move {
             let name = node.address.to_string();
-            (at, name, timeout(PATIENCE, command_on(&client, Route::Node(node.address), command)).await)
+            (at, name, timeout(patience, command_on(&client, Route::Node(node.address), command)).await)
         });
     }
     let mut answers = asked.join_all().await;
     answers.sort_by_key(|(at, ..)| *at);
-    let (mut replies, mut refusals, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut replies, mut refusals) = (Vec::new(), Vec::new());
+    let mut left_out: Vec<_> = silent.iter().map(|node| node.address.to_string()).collect();
     for (_, name, answer) in answers {
         match answer {
             Ok(Ok(reply)) => replies.push((Value::Bulk(name.into()), reply)),
@@ -276,6 +290,8 @@ static LEFT_OUT: LazyLock<Seldom> = LazyLock::new(Seldom::default);
 const CONTAINERS: [&str; 6] = ["PUBSUB", "LATENCY", "SLOWLOG", "COMMANDLOG", "MEMORY", "FUNCTION"];
 /// How many rows SLOWLOG GET returns without a number.
 const SLOWLOG_ROWS: i64 = 10;
+/// Enough for a node that is there.
+const MOMENT: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use tokio::time::timeout;
 use valkey_rdma_client::cluster::Routing;
-use valkey_rdma_client::{Client, Command, CommandClass, Error, Value};
+use valkey_rdma_client::{Client, ClusterError, Command, CommandClass, Error, Value};
 use valkey_rdma_resp::{Protocol, Reply, encode, words};
 use valkey_rdma_transport::sync::lock;
 
@@ -156,8 +156,10 @@ impl Inner {
                     self.send(client, batch, std::mem::take(&mut together)).await;
                     let reply = match routing {
                         _ if is_special => answers::special(&self.member, client, bytes).await,
-                        Ok(Routing::Several) => joined::on_several(client, command, false).await,
-                        Ok(Routing::AllNodes) => joined::on_several(client, command, true).await,
+                        Ok(several @ (Routing::Several | Routing::AllNodes)) => {
+                            let all = several == Routing::AllNodes;
+                            joined::on_several(&self.member, client, command, all).await
+                        }
                         _ => client.command(command).await.map(Reply::from),
                     };
                     self.deliver(batch, [(bytes, reply)]).await;
@@ -228,9 +230,8 @@ impl Inner {
                     if is_refusal(&error) {
                         self.member.note_refusal(command);
                     }
-                    let is_script = CommandClass::of(words(command)) == CommandClass::RunsScript;
-                    let reply = match error.server().filter(|_| is_script) {
-                        // The redirections of nodes were followed: this one is the answer of a script.
+                    let reply = match error.server().filter(|_| is_program(command)) {
+                        // The redirections of nodes were followed: this one is the program's answer.
                         Some(answer) => Some(answer.clone().into()),
                         None => failure(&error, metrics),
                     };
@@ -261,6 +262,15 @@ impl Inner {
             batch.inbox.end(End::TooSlow);
         }
     }
+}
+
+/// Whether a script, a function or a module may answer a command, with an error that looks like a redirection.
+fn is_program(command: &[u8]) -> bool {
+    let is_of_module = || {
+        let routing = Routing::of(&Command::from_args(words(command)));
+        matches!(routing, Err(ClusterError::NoRoute { .. })) && !answers::is_special(command)
+    };
+    CommandClass::of(words(command)) == CommandClass::RunsScript || is_of_module()
 }
 
 /// The library has one null. In RESP2 some commands have a null array instead of a null string.

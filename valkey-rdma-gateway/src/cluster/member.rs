@@ -35,7 +35,7 @@ pub(crate) struct Member {
     pub(super) standing: Arc<Standing>,
     connected: Mutex<Option<Connected>>,
     /// One attempt to connect at a time, and how the last one failed.
-    attempt: AsyncMutex<Option<(Instant, OpenError)>>,
+    attempt: Arc<AsyncMutex<Option<(Instant, OpenError)>>>,
     /// When the last local client that has left did so.
     left: Mutex<Instant>,
     pub(super) scans: Arc<Scans>,
@@ -70,7 +70,7 @@ impl Member {
             metrics: cluster.metrics.clone(),
             standing: cluster.standing.clone(),
             connected: Mutex::default(),
-            attempt: AsyncMutex::default(),
+            attempt: Arc::default(),
             left: Mutex::new(Instant::now()),
             scans,
         }
@@ -81,21 +81,17 @@ impl Member {
         lock(&self.connected).as_ref().map(|connected| connected.client.clone())
     }
 
-    /// The client of the library. Connects first, also after a change of the limit, and tries again for as long as commands wait for a server.
-    pub(crate) async fn connected(&self) -> Result<Client, OpenError> {
-        let known = || {
-            let offline = self.core.limits().offline();
-            lock(&self.connected).take_if(|connected| connected.offline != offline);
-            self.client()
-        };
-        if let Some(client) = known() {
+    /// The client of the library. Connects first, and tries again for as long as commands wait for a server.
+    pub(crate) async fn connected(self: &Arc<Self>) -> Result<Client, OpenError> {
+        self.renew();
+        if let Some(client) = self.client() {
             return Ok(client);
         }
         let (asked, limits) = (Instant::now(), self.core.limits());
         let mut last = self.attempt.lock().await;
         let mut attempt = 0_u32;
         loop {
-            if let Some(client) = known() {
+            if let Some(client) = self.client() {
                 return Ok(client);
             }
             match &*last {
@@ -107,22 +103,42 @@ impl Member {
                 }
                 _ => {}
             }
-            match self.connect().await {
-                Ok(()) => {
-                    *last = None;
-                    continue;
-                }
-                Err(error) => {
-                    error.count(&self.metrics);
-                    if !last.as_ref().is_some_and(|(_, last)| last.is_same(&error)) {
-                        warn!(key = %self.key, %error, "cannot connect to a cluster");
-                    }
-                    *last = Some((Instant::now(), error));
-                }
+            if self.try_once(&mut last).await {
+                continue;
             }
             sleep(backoff::wait(attempt)).await;
             attempt = attempt.saturating_add(1);
         }
+    }
+
+    /// After a change of the limit, begins to connect with the new one. Commands go on with the client that there is until then: the nodes may be
+    /// away, or refuse the login by now.
+    fn renew(self: &Arc<Self>) {
+        let offline = self.core.limits().offline();
+        let is_former = || lock(&self.connected).as_ref().is_some_and(|known| known.offline != offline);
+        if !is_former() {
+            return;
+        }
+        let Ok(mut last) = self.attempt.clone().try_lock_owned() else { return };
+        let has_failed = last.as_ref().is_some_and(|(at, _)| at.elapsed() < RENEWAL);
+        // Another attempt may have ended just now.
+        if is_former() && !has_failed {
+            let member = self.clone();
+            tokio::spawn(async move { member.try_once(&mut last).await });
+        }
+    }
+
+    /// Connects, and takes note of a failure. True if it has succeeded.
+    async fn try_once(&self, last: &mut Option<(Instant, OpenError)>) -> bool {
+        let failed = self.connect().await.err();
+        if let Some(error) = &failed {
+            error.count(&self.metrics);
+            if !last.as_ref().is_some_and(|(_, last)| last.is_same(error)) {
+                warn!(key = %self.key, %error, "cannot connect to a cluster");
+            }
+        }
+        *last = failed.map(|error| (Instant::now(), error));
+        last.is_none()
     }
 
     async fn connect(&self) -> Result<(), OpenError> {
@@ -214,3 +230,5 @@ const NOT_TEXT: &str =
     "-WRONGPASS the gateway can only pass on users and passwords that are UTF-8 to a cluster\r\n";
 /// How long connections are kept without a local client.
 pub(super) const IDLE: Duration = Duration::from_secs(60);
+/// The time between attempts to connect with a new limit. A login that is refused over RDMA costs the server memory.
+const RENEWAL: Duration = Duration::from_secs(300);

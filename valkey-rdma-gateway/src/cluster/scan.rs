@@ -15,63 +15,100 @@ use crate::command::words::{is, number};
 /// The scans of all local clients with one login and protocol version: a pool of connections may continue a scan on another connection,
 /// and a client may begin one behind a script.
 #[derive(Default)]
-pub(super) struct Scans {
-    waiting: Mutex<Waiting<Scan>>,
+pub(super) struct Scans(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// In the order of their last use.
+    kept: VecDeque<Kept<Scan>>,
+    /// Counts the changes of the login.
+    login: u64,
 }
 
-/// Scans by their cursors, in the order of their last use, and when that was.
-type Waiting<S> = VecDeque<(u64, Instant, S)>;
+/// A scan at a cursor.
+struct Kept<S> {
+    cursor: u64,
+    /// The cursor that led to this one; 0 for that of the first reply.
+    before: u64,
+    /// When it was last used.
+    since: Instant,
+    /// It went on from here, and waits for a client that has lost the reply.
+    is_spent: bool,
+    scan: S,
+}
 
 impl Scans {
-    /// Answers SCAN. Each reply has a new cursor. The options are those with which the scan began.
-    pub(super) async fn step(&self, client: &Client, words: &[&[u8]]) -> Result<Reply, Error> {
+    /// The number of the login, for [`step`](Self::step).
+    pub(super) fn login(&self) -> u64 {
+        lock(&self.0).login
+    }
+
+    /// Answers SCAN. Each reply has a new cursor. The options are those with which the scan began. `login` is that of the client; without
+    /// one, or if there is another by the end of the step, the scan does not go on.
+    pub(super) async fn step(
+        &self,
+        client: &Client,
+        login: Option<u64>,
+        words: &[&[u8]],
+    ) -> Result<Reply, Error> {
         let [_, cursor, options @ ..] = words else {
             return Ok(Reply::error("ERR wrong number of arguments for 'scan' command"));
         };
         let Some(cursor) = number(cursor) else {
             return Ok(Reply::error("ERR invalid cursor"));
         };
-        let mut scan = if cursor == 0 {
-            forget_abandoned(&mut lock(&self.waiting));
-            match begin(client, options) {
-                Ok(scan) => scan,
-                Err(refusal) => return Ok(Reply::error(refusal)),
-            }
-        } else {
-            let mut waiting = lock(&self.waiting);
-            let found = waiting.iter().position(|(known, ..)| *known == cursor);
-            match found.and_then(|at| waiting.remove(at)) {
-                Some((.., scan)) => scan,
-                None => return Ok(Reply::error(UNKNOWN)),
-            }
+        let found = match cursor {
+            0 => begin(client, options),
+            _ => self.at(cursor).ok_or(UNKNOWN),
         };
-        let batch = scan.next_batch().await;
-        let (next, keys) = match batch {
-            Ok(None) => return Ok(reply(0, Vec::new())),
-            Ok(Some(keys)) => (next_cursor(), keys),
-            // The client may try again with the same cursor.
-            Err(error) => {
-                if cursor > 0 {
-                    self.keep(cursor, scan);
-                }
-                return Err(error);
-            }
+        let mut scan = match found {
+            Ok(scan) => scan,
+            Err(refusal) => return Ok(Reply::error(refusal)),
         };
-        self.keep(next, scan);
+        // After an error the scan is still kept at this cursor: the client may try again.
+        let (next, keys) = match scan.next_batch().await? {
+            Some(keys) => (next_cursor(), keys),
+            None => (0, Vec::new()),
+        };
+        let mut state = lock(&self.0);
+        if login == Some(state.login) {
+            go_on(&mut state.kept, cursor, (next > 0).then_some((next, scan)));
+        }
         Ok(reply(next, keys))
     }
 
-    fn keep(&self, cursor: u64, scan: Scan) {
-        let mut waiting = lock(&self.waiting);
-        waiting.push_back((cursor, Instant::now(), scan));
-        if waiting.len() > MOST_SCANS {
-            waiting.pop_front();
-        }
+    fn at(&self, cursor: u64) -> Option<Scan> {
+        lock(&self.0).kept.iter().find(|kept| kept.cursor == cursor).map(|kept| kept.scan.clone())
     }
 
-    /// Forgets all of them: each keeps the connections that it began with, and these have a former login.
+    /// Forgets the scans that their clients do not continue.
+    pub(super) fn forget_abandoned(&self) {
+        forget_abandoned(&mut lock(&self.0).kept);
+    }
+
+    /// Forgets all of them, also those that are in a step now: each keeps the connections that it began with, and these have a former login.
     pub(super) fn clear(&self) {
-        lock(&self.waiting).clear();
+        let mut state = lock(&self.0);
+        state.login += 1;
+        state.kept.clear();
+    }
+}
+
+/// A scan went on from a cursor, and is now at another, or at its end. It stays at the first one too: a client whose connection is lost
+/// before the reply has come sends that cursor again. By the cursor that it sends, a client shows that it needs the one before no more.
+fn go_on<S>(all: &mut VecDeque<Kept<S>>, from: u64, to: Option<(u64, S)>) {
+    let since = Instant::now();
+    let found = all.iter().position(|kept| kept.cursor == from);
+    if let Some(spent) = found.and_then(|at| all.remove(at)) {
+        all.retain(|kept| kept.cursor != spent.before);
+        all.push_back(Kept { since, is_spent: true, ..spent });
+    }
+    if let Some((cursor, scan)) = to {
+        all.push_back(Kept { cursor, before: from, since, is_spent: false, scan });
+    }
+    if all.len() > MOST_SCANS {
+        let least = all.iter().position(|kept| kept.is_spent).unwrap_or(0);
+        drop(all.remove(least));
     }
 }
 
@@ -82,10 +119,9 @@ fn next_cursor() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Forgets the scans that their clients do not continue.
-fn forget_abandoned<S>(waiting: &mut Waiting<S>) {
-    let abandoned = waiting.partition_point(|(_, since, _)| since.elapsed() > ABANDONED);
-    drop(waiting.drain(..abandoned));
+fn forget_abandoned<S>(all: &mut VecDeque<Kept<S>>) {
+    let abandoned = all.partition_point(|kept| kept.since.elapsed() > ABANDONED);
+    drop(all.drain(..abandoned));
 }
 
 /// # Errors
@@ -115,9 +151,10 @@ fn reply(cursor: u64, keys: Vec<bytes::Bytes>) -> Reply {
     Reply::Array(vec![Reply::bulk(cursor.to_string()), Reply::array(keys)])
 }
 
-/// Scans that are not at their end, 16 KiB each. Beyond this, the one that was not continued for the longest time is forgotten.
+/// Most scans and cursors that they went on from, 16 KiB each. Beyond this, the one that was not used for the longest time is forgotten: one
+/// that only a lost reply would need, if there is any.
 const MOST_SCANS: usize = 1024;
-/// A scan that was not continued for this long is forgotten when another begins.
+/// A scan that was not used for this long is forgotten.
 const ABANDONED: Duration = Duration::from_secs(600);
 const SYNTAX: &str = "ERR syntax error";
 const UNKNOWN: &str =
@@ -129,15 +166,48 @@ mod tests {
 
     use super::*;
 
+    fn cursors(all: &VecDeque<Kept<()>>) -> Vec<u64> {
+        all.iter().map(|kept| kept.cursor).collect()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_scan_that_is_not_continued_is_forgotten() {
-        let mut waiting = Waiting::from([(1, Instant::now(), ())]);
+        let mut all = VecDeque::new();
+        go_on(&mut all, 0, Some((1, ())));
         advance(ABANDONED).await;
-        waiting.push_back((2, Instant::now(), ()));
-        forget_abandoned(&mut waiting);
-        assert_eq!(waiting.len(), 2, "both are within their time");
+        go_on(&mut all, 0, Some((2, ())));
+        forget_abandoned(&mut all);
+        assert_eq!(cursors(&all), [1, 2], "both are within their time");
         advance(ABANDONED).await;
-        forget_abandoned(&mut waiting);
-        assert_eq!(waiting.pop_front().map(|(cursor, ..)| cursor), Some(2));
+        forget_abandoned(&mut all);
+        assert_eq!(cursors(&all), [2]);
+    }
+
+    #[test]
+    fn a_scan_is_kept_where_its_client_may_be() {
+        let mut all = VecDeque::new();
+        go_on(&mut all, 0, Some((1, ())));
+        go_on(&mut all, 1, Some((2, ())));
+        assert_eq!(cursors(&all), [1, 2]);
+        go_on(&mut all, 1, Some((3, ())));
+        assert_eq!(cursors(&all), [2, 1, 3], "one of the two replies is lost");
+        go_on(&mut all, 3, Some((4, ())));
+        assert_eq!(cursors(&all), [2, 3, 4], "its client has had 3");
+        go_on(&mut all, 4, None);
+        assert_eq!(cursors(&all), [2, 4], "the last reply may be lost too");
+    }
+
+    #[test]
+    fn scans_that_go_on_take_the_places_of_those_that_went_on() {
+        let mut all = VecDeque::new();
+        let most = MOST_SCANS as u64;
+        for cursor in 1..=most {
+            go_on(&mut all, 0, Some((cursor, ())));
+        }
+        go_on(&mut all, 2, None);
+        go_on(&mut all, 0, Some((most + 1, ())));
+        assert!(cursors(&all).iter().copied().eq((1..=most + 1).filter(|cursor| *cursor != 2)));
+        go_on(&mut all, 0, Some((most + 2, ())));
+        assert_eq!((all.len(), all[0].cursor), (MOST_SCANS, 3), "the longest unused of those that go on");
     }
 }

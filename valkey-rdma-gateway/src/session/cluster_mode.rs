@@ -3,6 +3,7 @@
 //! The library's connections are shared by all, so the gateway keeps the state: it queues transactions and sends them as a whole, watches
 //! keys on a connection of the library, and subscribes through it. State survives that slots move and nodes fail.
 
+mod arity;
 mod subscriptions;
 mod transaction;
 mod unread;
@@ -17,6 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use valkey_rdma_client::{Client, Command, Error};
 use valkey_rdma_resp::{CommandError, Protocol, Reply, words};
 
+use self::arity::has_wrong_arity;
 pub(super) use self::subscriptions::Subscriptions;
 use self::transaction::{Queued, Watched};
 use super::{Closed, Session};
@@ -154,6 +156,9 @@ impl Session {
             *begun = Begun::default();
             self.subscriptions = None;
             return self.answer(local, command).await;
+        }
+        if has_wrong_arity(class, command) {
+            return self.put_wrong_arity(class, command, begun).await;
         }
         if begun.transaction.is_some() {
             return self.queue(class, command, begun).await;

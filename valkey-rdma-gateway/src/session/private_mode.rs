@@ -381,7 +381,10 @@ impl Session {
     fn apply(&mut self, event: Event) {
         match event {
             Event::Database(database) => self.identity.database = database,
-            Event::Login(login) => self.identity.login = Some(login),
+            Event::Login(login) => {
+                self.identity.login = Some(login);
+                self.route.backend.pool.login_accepted(&self.identity.key());
+            }
             // The server has accepted it.
             Event::Name(name) => drop(self.set_name(&name)),
             Event::Protocol(protocol) => self.identity.protocol = protocol,

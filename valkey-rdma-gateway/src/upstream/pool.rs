@@ -368,11 +368,13 @@ impl Pool {
         lock(&self.idle).by_key.retain(|key, _| !key.has_default_login());
     }
 
-    /// Closes idle connections that are too old. `false` if none is left.
+    /// Closes idle connections that are too old, or that the server has closed. `false` if none is left.
     fn drop_old(&self) -> bool {
         let mut idle = lock(&self.idle);
         idle.by_key.retain(|_, kept| {
-            kept.retain(|(since, private)| since.elapsed() < private.upstream.idle_limit(IDLE));
+            kept.retain_mut(|(since, private)| {
+                since.elapsed() < private.upstream.idle_limit(IDLE) && private.is_usable()
+            });
             !kept.is_empty()
         });
         idle.expires = !idle.by_key.is_empty();

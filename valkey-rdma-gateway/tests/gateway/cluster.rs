@@ -296,7 +296,7 @@ async fn a_scan_finds_the_keys_of_all_nodes_on_any_connection() {
         if steps == 5 {
             mocks.move_slots(0..=2000, 2);
             let again = client.say(&format!("SCAN {before}")).await;
-            assert!(before == "0" || again.contains("begin again with 0"), "{again}");
+            assert!(!again.starts_with('-'), "{again}");
         }
         if cursor == "0" {
             break;

@@ -112,3 +112,36 @@ async fn what_runs_once_a_minute_has_one_connection_over_rdma() {
         assert_eq!(accepted(&server) == before, stays, "{url}: {before}, {}", accepted(&server));
     }
 }
+
+/// It would count for `limits.upstreams`, and keep its memory, for as long as one that is of use.
+#[tokio::test]
+async fn an_unused_connection_that_the_server_has_closed_is_let_go() {
+    let (server, url, _) = mock_with(Mock::new()).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    for (line, expected) in [("WATCH k", "OK"), ("UNWATCH", "OK"), ("GET k", "(nil)")] {
+        assert_eq!(client.say(line).await, expected);
+    }
+    drop(client);
+    server.cut().await;
+    pass(125).await;
+    gateway.until("gateway_connections", |count| count == 0).await;
+}
+
+/// As the server has it: the client has logged in once more, where it had state.
+#[tokio::test]
+async fn a_login_that_is_accepted_on_a_private_connection_is_not_refused_from_memory() {
+    let (_server, gateway) = with_password().await;
+    let [mut admin, mut other, mut client] =
+        [log_in(&gateway).await, log_in(&gateway).await, log_in(&gateway).await];
+    assert_eq!(client.say("WATCH k").await, "OK");
+    assert_eq!(admin.say("CONFIG SET requirepass another").await, "OK");
+    // Scripts have another connection, which is refused.
+    assert!(other.say("EVAL script 0").await.starts_with("-WRONGPASS "));
+    assert_eq!(admin.say("CONFIG SET requirepass secret").await, "OK");
+    for (line, expected) in [("AUTH secret", "OK"), ("UNWATCH", "OK")] {
+        assert_eq!(client.say(line).await, expected);
+    }
+    let answered = client.say("EVAL script 0").await;
+    assert!(!answered.starts_with("-WRONGPASS "), "{answered}");
+}

@@ -17,7 +17,7 @@ use valkey_rdma_client::pubsub::{SlowConsumer, Subscription};
 use valkey_rdma_client::{Client, Command, Error, Subscriber};
 use valkey_rdma_resp::{Reply, words};
 
-use self::messages::Arrived;
+use self::messages::Early;
 use super::super::{Closed, Session};
 use super::prefix;
 use super::unread::Unread;
@@ -35,8 +35,8 @@ pub(in crate::session) struct Subscriptions {
     shards: BTreeSet<Bytes>,
     /// By the slot of its shard channels; `None` for the one of channels and patterns.
     connections: BTreeMap<Option<u16>, Connection>,
-    /// While a subscription is awaited: messages of what the client does not know to be subscribed to.
-    early: Option<Vec<Arrived>>,
+    /// While a subscription is awaited.
+    early: Option<Early>,
     unread: Unread,
 }
 
@@ -114,11 +114,6 @@ impl Subscriptions {
 impl Session {
     pub(super) async fn subscribe(&mut self, kind: Kind, command: &Bytes) -> Result<(), Closed> {
         let mut names: Vec<_> = words(command).skip(1).map(Bytes::copy_from_slice).collect();
-        if names.is_empty() {
-            let name = prefix(kind);
-            self.put(&Reply::error(format!("ERR wrong number of arguments for '{name}subscribe' command")));
-            return Ok(());
-        }
         if names.iter().any(|name| is_notification(kind, name)) {
             self.note_refusal(command);
             self.put_refusal(&Reply::error(NOTIFICATIONS));
@@ -141,7 +136,7 @@ impl Session {
             return self.put_unsent(&error);
         }
         let Some(subscriptions) = &mut self.subscriptions else { return Ok(()) };
-        subscriptions.early = Some(Vec::new());
+        subscriptions.early = Some(Early::default());
         let (subscriber, to) = subscriptions.subscriber(kind);
         let confirmed = subscriber.subscribe(to, &names);
         // A short limit for commands leaves time to connect.
@@ -174,7 +169,12 @@ impl Session {
             let word = Reply::bulk(format!("{}subscribe", prefix(kind)));
             self.put(&Reply::Push(vec![word, name.into(), count]));
         }
-        early.into_iter().for_each(|message| self.put(&message.into()));
+        for arrived in early.messages {
+            // The others are of subscriptions that have ended.
+            if self.subscriptions.as_mut().is_some_and(|subscriptions| subscriptions.has(&arrived)) {
+                self.put(&arrived.into());
+            }
+        }
         Ok(())
     }
 

@@ -13,7 +13,6 @@ use super::{Begun, reads_replicas};
 use crate::cluster::{NO_CLUSTER, failure, is_about_nodes};
 use crate::command::class::{Class, Local, State};
 use crate::command::words::is;
-use crate::session::answers::wrong_arity;
 use crate::upstream::private::database;
 
 /// A transaction that has begun.
@@ -70,11 +69,6 @@ impl Session {
         let slot_before = begun.watch.as_ref().map(|watched| watched.slot);
         let Some(queued) = &mut begun.transaction else { return Ok(()) };
         match class {
-            Class::State(State::Exec) if words(command).nth(1).is_some() => {
-                (begun.transaction, begun.watch) = (None, None);
-                self.put(&Reply::error(EXEC_WITH_ARGUMENTS));
-                return Ok(());
-            }
             Class::State(State::Exec) => return self.exec(begun).await,
             Class::State(State::Discard) => {
                 (begun.transaction, begun.watch) = (None, None);
@@ -86,11 +80,6 @@ impl Session {
                 let name = if class == Class::State(State::Multi) { "multi" } else { "watch" };
                 let text = format!("ERR Command '{name}' not allowed inside a transaction");
                 self.put_refusal(&Reply::error(text));
-                return Ok(());
-            }
-            Class::Local(Local::WrongArity) => {
-                queued.fail();
-                self.put(&wrong_arity(command));
                 return Ok(());
             }
             _ => {}
@@ -291,7 +280,3 @@ fn unknown(command: &[u8]) -> Reply {
     let mut words = words(command).map(Bytes::copy_from_slice);
     valkey_rdma_resp::Command::new(words.next().unwrap_or_default(), words).unknown()
 }
-
-/// As a server, which ends the transaction then.
-const EXEC_WITH_ARGUMENTS: &str =
-    "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";

@@ -4,6 +4,7 @@
 //! one that selects databases that there are not, would cost it without end.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -20,25 +21,46 @@ pub(super) struct Refusals(Mutex<HashMap<Key, Refusal>>);
 
 struct Refusal {
     why: OpenError,
-    /// The lowest database that was refused. Those above it count as refused too: clients may choose ever new ones.
-    from: u32,
+    /// The lowest that was refused, and those above it: clients may choose ever new ones. One that is [not the user's](is_not_the_users)
+    /// says nothing of others, as long as there is no second one.
+    databases: RangeInclusive<u32>,
     /// Until then it is the answer.
     until: Instant,
     wait: Duration,
+}
+
+impl Refusal {
+    fn is_about(&self, key: &Key) -> bool {
+        self.databases.contains(&key.database())
+    }
+
+    fn is_about_only(&self, key: &Key) -> bool {
+        self.databases == (key.database()..=key.database())
+    }
+}
+
+/// Whether the user has no access to the database, and may have it to another: the rule `db=` of Valkey 9.1.
+fn is_not_the_users(why: &OpenError) -> bool {
+    matches!(why, OpenError::Refused(reply) if reply.starts_with(b"-NOPERM No permissions to access database"))
+}
+
+/// Whether the server runs a script, which may end at any moment.
+fn is_busy(why: &OpenError) -> bool {
+    matches!(why, OpenError::Refused(reply) if reply.starts_with(b"-BUSY"))
 }
 
 impl Refusals {
     /// Why the last attempt was refused, however long ago that was.
     pub(super) fn last(&self, key: &Key) -> Option<OpenError> {
         let known = lock(&self.0);
-        let refusal = known.get(&key.of_login()).filter(|refusal| refusal.from <= key.database())?;
+        let refusal = known.get(&key.of_login()).filter(|refusal| refusal.is_about(key))?;
         Some(refusal.why.clone())
     }
 
     /// The same, if it is too early for the next attempt. Otherwise that is the caller's, and too early for others.
     pub(super) fn in_the_way(&self, key: &Key, now: Instant) -> Option<OpenError> {
         let mut known = lock(&self.0);
-        let refusal = known.get_mut(&key.of_login()).filter(|refusal| refusal.from <= key.database())?;
+        let refusal = known.get_mut(&key.of_login()).filter(|refusal| refusal.is_about(key))?;
         if now < refusal.until {
             return Some(refusal.why.clone());
         }
@@ -52,7 +74,7 @@ impl Refusals {
         let login = key.of_login();
         let before = known.get(&login);
         let Some(why) = error else {
-            if before.is_some_and(|refusal| refusal.from <= key.database()) {
+            if before.is_some_and(|refusal| refusal.is_about(key)) {
                 known.remove(&login);
             }
             return;
@@ -61,16 +83,20 @@ impl Refusals {
         if !why.is_refusal() || why.is_server_full() {
             return;
         }
-        let from = match before {
-            _ if why.refuses_any_database() => 0,
-            Some(before) if !before.why.refuses_any_database() => before.from.min(key.database()),
-            _ => key.database(),
+        let databases = match before.filter(|before| !before.why.refuses_any_database()) {
+            _ if why.refuses_any_database() => 0..=u32::MAX,
+            Some(before) if !before.is_about_only(key) => {
+                *before.databases.start().min(&key.database())..=u32::MAX
+            }
+            _ if is_not_the_users(why) => key.database()..=key.database(),
+            _ => key.database()..=u32::MAX,
         };
-        let wait = before.map_or(FIRST, |before| (before.wait * 2).min(LONGEST));
+        let again = before.filter(|_| !is_busy(why));
+        let wait = again.map_or(FIRST, |before| (before.wait * 2).min(LONGEST));
         if known.len() >= MOST {
             known.clear();
         }
-        known.insert(login, Refusal { why: why.clone(), from, until: now + wait, wait });
+        known.insert(login, Refusal { why: why.clone(), databases, until: now + wait, wait });
     }
 
     /// Forgets that the login of this key was refused: the server has accepted it.
@@ -153,6 +179,17 @@ mod tests {
         assert!(refusals.last(&key).is_none(), "it was accepted");
     }
 
+    /// SELECT is refused meanwhile.
+    #[test]
+    fn what_a_script_holds_up_is_asked_again_soon() {
+        let (refusals, begin, key) = (Refusals::default(), Instant::now(), key(None, 3));
+        for second in 0..10 {
+            let now = begin + FIRST * second;
+            assert!(refusals.in_the_way(&key, now).is_none(), "after {second} s");
+            refusals.note(&key, Some(&refused("-BUSY The server is running a script.\r\n")), now);
+        }
+    }
+
     #[test]
     fn one_asks_when_it_is_time() {
         let (refusals, begin, key) = (Refusals::default(), Instant::now(), key(None, 0));
@@ -174,6 +211,23 @@ mod tests {
         assert!(is_refused(Some("one"), 99), "another database was accepted");
         refusals.note(&key(Some("one"), 50), Some(&refused(RANGE)), now);
         assert!(is_refused(Some("one"), 50) && !is_refused(Some("one"), 49));
+    }
+
+    /// As with the rule `db=0,7`.
+    #[test]
+    fn a_database_that_is_not_the_users_leaves_others_alone_until_there_are_two() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        let not_its_own = refused("-NOPERM No permissions to access database\r\n");
+        let are_refused =
+            || [2, 3, 4, 7].map(|database| refusals.in_the_way(&key(Some("one"), database), now).is_some());
+        for _ in 0..2 {
+            refusals.note(&key(Some("one"), 3), Some(&not_its_own), now);
+            assert_eq!(are_refused(), [false, true, false, false]);
+        }
+        refusals.note(&key(Some("one"), 7), None, now);
+        assert_eq!(are_refused(), [false, true, false, false], "another one was accepted");
+        refusals.note(&key(Some("one"), 4), Some(&not_its_own), now);
+        assert_eq!(are_refused(), [false, true, true, true], "a client may choose ever new ones");
     }
 
     #[test]

@@ -63,14 +63,16 @@ async fn redirections_are_followed_and_never_shown() {
 
 /// One server passes it on too.
 #[tokio::test]
-async fn a_redirection_that_a_script_returns_is_its_answer() {
+async fn a_redirection_that_a_script_or_a_module_returns_is_its_answer() {
     let (mocks, gateway) = cluster().await;
     let mut client = gateway.client().await;
     let key = mocks.key_of(0, 0);
     let answer = format!("MOVED {} 127.0.0.1:1", MockCluster::slot(&key));
-    mocks.answer(0, "eval", Some(Reply::error(answer.clone())));
-    assert_eq!(client.say(&format!("EVAL script 1 {key}")).await, format!("-{answer}"));
-    assert_eq!(client.say(&format!("GET {key}")).await, "(nil)", "the client is not closed");
+    for (name, line) in [("eval", format!("EVAL script 1 {key}")), ("blob.get", format!("BLOB.GET {key}"))] {
+        mocks.answer(0, name, Some(Reply::error(answer.clone())));
+        assert_eq!(client.say(&line).await, format!("-{answer}"), "{name}");
+        assert_eq!(client.say(&format!("GET {key}")).await, "(nil)", "the client is not closed");
+    }
 }
 
 /// The reply to a command. `None` if the client was closed.
@@ -177,11 +179,30 @@ async fn a_changed_offline_ms_holds_for_clients_that_there_are() {
     let mut config = cluster_config(mocks.urls(), limits(|limits| limits.offline_ms = 86_400_000));
     let mut running = start(&config).await;
     let mut client = running.client().await;
-    assert_eq!(client.say("PING").await, "PONG");
+    assert_eq!(client.say("DBSIZE").await, ":0", "all nodes are connected");
+    let connects = running.info("gateway_connects").await;
     config.limits.offline_ms = 100;
     running.gateway.reload(&config, &Activation::default()).await.expect("valid");
     assert_eq!(client.say("PING").await, "PONG");
+    running.until("gateway_connects", |count| count > connects).await;
     mocks.kill(1).await;
     client.command(&format!("GET {}", mocks.key_of(1, 0))).await;
     client.expect_end().await;
+}
+
+#[tokio::test]
+async fn connections_serve_until_there_are_others_with_a_changed_offline_ms() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let mut config = cluster_config(mocks.urls(), limits(|limits| limits.offline_ms = 20_000));
+    let mut running = start(&config).await;
+    let mut client = running.client().await;
+    assert_eq!(client.say("DBSIZE").await, ":0", "all nodes are connected");
+    for node in 0..3 {
+        mocks.answer(node, "cluster|slots", Some(Reply::error("NOPERM no map for 'cluster|slots'")));
+    }
+    config.limits.offline_ms = 10_000;
+    running.gateway.reload(&config, &Activation::default()).await.expect("valid");
+    assert_eq!(client.say("GET k").await, "(nil)");
+    running.until("gateway_logins_refused", |count| count == 1).await;
+    assert_eq!(client.say("GET k").await, "(nil)");
 }

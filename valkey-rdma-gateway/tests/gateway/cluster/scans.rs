@@ -22,6 +22,12 @@ fn cursor(reply: &Value) -> String {
     text(cursor)
 }
 
+/// The keys of a reply.
+fn keys(reply: &Value) -> String {
+    let Some([_, keys]) = reply.as_slice() else { panic!("{reply:?}") };
+    text(keys)
+}
+
 async fn begin(client: &mut Client) -> String {
     cursor(&client.call("SCAN 0 COUNT 1").await)
 }
@@ -50,6 +56,29 @@ async fn no_client_continues_the_scan_of_a_stranger() {
     cursor(&stranger.call(&format!("SCAN {own}")).await);
 }
 
+/// A client whose connection is lost before the reply has come sends the same cursor again.
+#[tokio::test]
+async fn a_step_of_a_scan_can_be_repeated_until_the_next_one() {
+    let (_mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    fill(&mut client).await;
+    let first = begin(&mut client).await;
+    let lost = client.call(&format!("SCAN {first}")).await;
+    let again = gateway.client().await.call(&format!("SCAN {first}")).await;
+    assert_eq!(keys(&again), keys(&lost));
+    let mut at = cursor(&again);
+    loop {
+        let reply = client.call(&format!("SCAN {at}")).await;
+        if text(&reply) == "[0 []]" {
+            break;
+        }
+        at = cursor(&reply);
+        let refused = client.say(&format!("SCAN {first}")).await;
+        assert!(refused.contains("begin again with 0"), "{refused}");
+    }
+    assert_eq!(client.say(&format!("SCAN {at}")).await, "[0 []]", "the last step");
+}
+
 #[tokio::test]
 async fn a_scan_does_not_outlive_its_login() {
     let mocks = MockCluster::start(3).await.expect("free ports");
@@ -66,8 +95,17 @@ async fn a_scan_does_not_outlive_its_login() {
     let first = begin(&mut client).await;
     assert_eq!(client.say("CONFIG SET requirepass two").await, "OK");
     file.write("two");
+    // A step is on its way.
+    (0..3).for_each(|node| mocks.freeze(node));
+    let commands = running.info("gateway_commands_shared").await;
+    client.command(&format!("SCAN {first}")).await;
+    running.until("gateway_commands_shared", |count| count > commands).await;
     running.gateway.reload(&config, &Activation::default()).await.expect("valid");
-    let refused = client.say(&format!("SCAN {first}")).await;
-    assert!(refused.contains("begin again with 0"), "{refused}");
+    (0..3).for_each(|node| mocks.thaw(node));
+    let next = cursor(&client.reply().await);
+    for cursor in [first, next] {
+        let refused = client.say(&format!("SCAN {cursor}")).await;
+        assert!(refused.contains("begin again with 0"), "{refused}");
+    }
     begin(&mut client).await;
 }

@@ -170,6 +170,69 @@ async fn with_resp3_a_subscriber_gets_messages_while_its_command_waits() {
     assert_eq!(text(&subscriber.reply().await), "(nil)");
 }
 
+/// What does not fit into the socket at once would wait for the reply, and its client could be closed as one that does not read.
+#[tokio::test]
+async fn a_large_message_reaches_its_subscriber_while_a_command_waits() {
+    let (mocks, gateway) = cluster().await;
+    let (channel, key) = (mocks.key_of(0, 0), mocks.key_of(1, 0));
+    let (mut subscriber, mut publisher) = (gateway.client().await, gateway.client().await);
+    subscriber.hello3("").await;
+    let confirmed = subscriber.say(&format!("SSUBSCRIBE {channel}")).await;
+    assert_eq!(confirmed, format!("[ssubscribe {channel} :1]"));
+    mocks.freeze(1);
+    subscriber.command(&format!("GET {key}")).await;
+    gateway.until("gateway_commands_private", |count| count == 2).await;
+    let large = "x".repeat(4 << 20);
+    publisher.send(encode(["SPUBLISH", &channel, &large])).await;
+    assert_eq!(text(&publisher.reply().await), ":1");
+    let message = text(&subscriber.reply().await);
+    assert!(message == format!("[smessage {channel} {large}]"), "{} bytes", message.len());
+    mocks.thaw(1);
+    assert_eq!(text(&subscriber.reply().await), "(nil)");
+}
+
+/// The node sends them late, as it has confirmed that end late.
+#[tokio::test]
+async fn messages_of_a_subscription_that_has_ended_do_not_come_with_the_next_one() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let gateway = start(&cluster_config(mocks.urls(), limits(|limits| limits.offline_ms = 300))).await;
+    let mut subscriber = gateway.client().await;
+    assert_eq!(subscriber.say("SUBSCRIBE c").await, "[subscribe c :1]");
+    assert_eq!(subscriber.say("SUBSCRIBE keep").await, "[subscribe keep :2]");
+    let node = (0..3).find(|node| mocks.calls(*node, "subscribe") > 0).unwrap();
+    let publisher = Client::connect(mocks.url((node + 1) % 3)).await.unwrap();
+    mocks.freeze(node);
+    assert_eq!(subscriber.say("UNSUBSCRIBE c").await, "[unsubscribe c :1]");
+    subscriber.command("SUBSCRIBE d").await;
+    gateway.until("gateway_commands_private", |count| count == 4).await;
+    publisher.command(["PUBLISH", "c", "late"]).await.unwrap();
+    mocks.thaw(node);
+    assert_eq!(text(&subscriber.reply().await), "[subscribe d :2]");
+    publisher.command(["PUBLISH", "d", "now"]).await.unwrap();
+    assert_eq!(text(&subscriber.reply().await), "[message d now]");
+}
+
+/// As a server, which looks at that first.
+#[tokio::test]
+async fn a_subscriber_learns_that_the_number_of_words_is_wrong() {
+    let (_mocks, gateway) = cluster().await;
+    let mut subscriber = gateway.client().await;
+    assert_eq!(subscriber.say("SUBSCRIBE c").await, "[subscribe c :1]");
+    for (line, expected) in [
+        ("RESET x", "-ERR wrong number of arguments for 'reset' command"),
+        ("MULTI x", "-ERR wrong number of arguments for 'multi' command"),
+        ("WATCH", "-ERR wrong number of arguments for 'watch' command"),
+        ("PSUBSCRIBE", "-ERR wrong number of arguments for 'psubscribe' command"),
+        (
+            "EXEC x",
+            "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command",
+        ),
+    ] {
+        assert_eq!(subscriber.say(line).await, expected, "{line}");
+    }
+    assert_eq!(subscriber.say("SUBSCRIBE d").await, "[subscribe d :2]");
+}
+
 #[tokio::test]
 async fn a_subscriber_gets_messages_while_a_subscription_waits_and_none_before_its_confirmation() {
     let (mocks, gateway) = cluster().await;

@@ -12,6 +12,8 @@ async fn what_a_server_refuses_inside_a_transaction_aborts_it() {
     for (line, refusal) in [
         ("MULTI", "-ERR Command 'multi' not allowed inside a transaction"),
         ("WATCH a", "-ERR Command 'watch' not allowed inside a transaction"),
+        ("WATCH", "-ERR wrong number of arguments for 'watch' command"),
+        ("SUBSCRIBE", "-ERR wrong number of arguments for 'subscribe' command"),
         ("MULTI x", "-ERR wrong number of arguments for 'multi' command"),
         ("DISCARD x", "-ERR wrong number of arguments for 'discard' command"),
         ("unwatch x", "-ERR wrong number of arguments for 'unwatch' command"),
@@ -48,6 +50,26 @@ async fn watched_keys_stay_watched_after_an_unwatch_that_is_refused() {
     assert_eq!(other.say("SET a 1").await, "OK");
     for (line, expected) in [("MULTI", "OK"), ("SET a 2", "QUEUED"), ("EXEC", "(nil)"), ("GET a", "1")] {
         assert_eq!(client.say(line).await, expected, "{line}");
+    }
+}
+
+/// As a server does, in and outside of a transaction.
+#[tokio::test]
+async fn exec_with_arguments_ends_what_is_watched() {
+    let (_mocks, gateway) = cluster().await;
+    let (mut client, mut other) = (gateway.client().await, gateway.client().await);
+    for begin in ["WATCH a", "MULTI"] {
+        assert_eq!(client.say("WATCH a").await, "OK");
+        assert_eq!(client.say(begin).await, "OK");
+        let refused = client.say("EXEC x").await;
+        assert_eq!(
+            refused,
+            "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"
+        );
+        assert_eq!(other.say("SET a 1").await, "OK");
+        for (line, expected) in [("MULTI", "OK"), ("SET a 2", "QUEUED"), ("EXEC", "[OK]")] {
+            assert_eq!(client.say(line).await, expected, "{begin}, {line}");
+        }
     }
 }
 

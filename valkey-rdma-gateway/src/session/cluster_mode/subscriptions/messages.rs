@@ -27,6 +27,20 @@ impl Arrived {
     }
 }
 
+/// Messages of what the client does not know to be subscribed to.
+#[derive(Default)]
+pub(super) struct Early {
+    pub(super) messages: Vec<Arrived>,
+    bytes: usize,
+}
+
+impl Early {
+    fn push(&mut self, arrived: Arrived) {
+        self.bytes += arrived.message.channel.len() + arrived.message.payload.len();
+        self.messages.push(arrived);
+    }
+}
+
 /// As the client gets it.
 impl From<Arrived> for Reply {
     fn from(Arrived { kind, message }: Arrived) -> Self {
@@ -53,11 +67,11 @@ impl Subscriptions {
                         None => Kind::Channel,
                     };
                     let arrived = Arrived { kind, message };
-                    if self.names(kind).contains(arrived.name()) {
+                    if self.has(&arrived) {
                         return Poll::Ready(Ok(arrived));
                     }
                     match &mut self.early {
-                        Some(early) if early.len() < CAPACITY => early.push(arrived),
+                        Some(early) if early.messages.len() < CAPACITY => early.push(arrived),
                         Some(_) => return Poll::Ready(Err(End::TooSlow)),
                         // The client has ended the subscription. The node has not confirmed that in time.
                         None => {}
@@ -78,6 +92,11 @@ impl Subscriptions {
         }
     }
 
+    /// Whether the client has the subscription of a message.
+    pub(super) fn has(&mut self, arrived: &Arrived) -> bool {
+        self.names(arrived.kind).contains(arrived.name())
+    }
+
     /// The next event, and whether it is of shard channels.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<(bool, Result<Event, Error>)> {
         for (subscriber, is_shard) in [(&mut self.classic, false), (&mut self.shard, true)] {
@@ -93,7 +112,8 @@ impl Session {
     /// Passes on the messages that have come, whether the client reads them or not: the library would keep them, and limit only their number.
     pub(in crate::session) fn put_messages(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         while let Some(subscriptions) = &mut self.subscriptions {
-            let unread = self.out.remaining();
+            let early = subscriptions.early.as_ref().map_or(0, |early| early.bytes);
+            let unread = self.out.remaining() + early;
             if subscriptions.unread.poll_too_slow(cx, unread, &self.core.limits()).is_ready() {
                 return Err(End::TooSlow);
             }
