@@ -27,7 +27,7 @@ use crate::dedicated::Dedicated;
 use crate::endpoint::{Endpoint, NodeAddress, RdmaPort};
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::EventHub;
-use crate::link::{Deadline, Failed};
+use crate::link::{Deadline, Failed, Members};
 use crate::runtime::Runtime;
 use crate::server::Server;
 use crate::stats::{ClusterCounters, Purpose};
@@ -89,6 +89,7 @@ impl Core {
                 ..PortRules::new(template.clone(), config)
             },
             config: node_config,
+            members: Members::default(),
             backoff: config.reconnect.unwrap_or_default(),
             events: EventHub::new(),
             has_told: AtomicBool::new(false),
