@@ -61,8 +61,8 @@
 //! [`Config::max_redirects`](crate::Config::max_redirects) redirections.
 //!
 //! A script, a function or a command of a module may return errors of its own in these forms, after it has run. Its MOVED and ASK are followed
-//! if the node redirects the command's first key too (EXISTS), and, for a user who may not run EXISTS, if they name a node of the map. For the
-//! others it is sent again only if their text is the server's. Every other error is its answer.
+//! if the node redirects the command's first key too (EXISTS), and, for a user who may not run EXISTS, if they name a node of the map, which is read
+//! again for that. For the others it is sent again only if their text is the server's. Every other error is its answer.
 //!
 //! The map is read again after failures and every [`Config::refresh_interval`](crate::Config::refresh_interval), by one task, from three nodes at a
 //! time, and not more often than [`Config::min_refresh_interval`](crate::Config::min_refresh_interval).

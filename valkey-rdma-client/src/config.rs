@@ -9,13 +9,11 @@ use crate::command::Command;
 
 mod cluster;
 mod credentials;
-mod members;
 mod read_from;
 
 pub(crate) use self::cluster::ClusterConfig;
 pub use self::credentials::Credentials;
 pub(crate) use self::credentials::CredentialsProvider;
-pub(crate) use self::members::Members;
 pub use self::read_from::{ReadCandidate, ReadFrom};
 
 /// Settings of a client. [`Config::default`] works unedited; the address to connect to is set by the
@@ -52,8 +50,6 @@ pub struct Config {
     pub(crate) tracking: bool,
     /// Allows a replica of a cluster to answer reads: READONLY.
     pub(crate) read_replicas: bool,
-    /// Refuses a server that is not one of these nodes of a cluster.
-    pub(crate) members: Members,
     /// Of clients of clusters only.
     pub(crate) cluster: ClusterConfig,
 }
@@ -75,7 +71,6 @@ impl Default for Config {
             side_buffers: *TransportConfig::URL_RX_SIZES.start(),
             tracking: false,
             read_replicas: false,
-            members: Members::default(),
             cluster: ClusterConfig::default(),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use valkey_rdma_resp::{RespError, ServerError, UnexpectedReply};
+use valkey_rdma_resp::{RespError, ServerError, ServerErrorKind, UnexpectedReply};
 use valkey_rdma_transport::TransportError;
 
 use crate::command::RefusedCommand;
@@ -109,6 +109,20 @@ impl Error {
             Self::InPipeline(failed) => failed.error.may_have_run(),
             _ => self.fate() != Fate::NotSent,
         }
+    }
+
+    /// True if a server that answers is not a node of the cluster.
+    pub(crate) fn is_another_cluster(&self) -> bool {
+        match self {
+            Self::Cluster(ClusterError::AnotherCluster { .. }) => true,
+            Self::Connect(error) => error.cause.is_another_cluster(),
+            _ => false,
+        }
+    }
+
+    /// True if the server reads its data, and refuses the command or the login until it has.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.server().is_some_and(|error| error.kind() == ServerErrorKind::Loading)
     }
 
     /// The server's error, if there is one: an error reply, also to one command of a pipeline, or a refused login.

@@ -13,6 +13,7 @@ mod idle_pool;
 mod in_flight;
 mod liveness;
 mod login;
+mod members;
 mod multiplexer;
 mod queue;
 mod raw;
@@ -36,6 +37,7 @@ pub(crate) use self::idle_pool::IdlePool;
 pub(crate) use self::liveness::{Answer, Asks, Liveness, Watch};
 #[doc(hidden)]
 pub use self::login::read_password_file;
+pub(crate) use self::members::Members;
 pub(crate) use self::multiplexer::{Multiplexer, Sent};
 pub(crate) use self::raw::RawConnection;
 pub(crate) use self::redial::Redialer;

@@ -119,8 +119,8 @@ impl Pipeline {
     }
 
     /// Sends the commands that any node of a cluster may run, such as PUBLISH or ECHO, to the node of this key, in their order. Without
-    /// this, each goes to some primary, beside the others. While that node leaves commands unanswered, they go to another. One server runs all
-    /// commands anyway.
+    /// this, each goes to some primary, beside the others. While that node leaves commands unanswered or cannot be reached, they go to another. One
+    /// server runs all commands anyway.
     pub fn keyless_beside(mut self, key: impl AsRef<[u8]>) -> Self {
         if let To::Cluster { keyless, .. } = &mut self.to {
             *keyless = Some(slot_of(key.as_ref()));

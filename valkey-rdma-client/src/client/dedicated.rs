@@ -41,8 +41,9 @@ impl Client {
     /// [`Config::keepalive_timeout`](crate::Config::keepalive_timeout).
     ///
     /// In a cluster, the command goes to the node of its keys, and to their next node if the slot moves while it blocks. A timeout among its arguments begins
-    /// again there; [`Command::timeout`](crate::Command::timeout) is for all tries together. XREAD with the id `$` is sent once: if its slot moves or its
-    /// connection is lost, it fails, because entries may have come meanwhile. Go on from the last id that you have.
+    /// again there; [`Command::timeout`](crate::Command::timeout) is for all tries together. XREAD with the id `$` blocks once: if its slot moves
+    /// (MOVED, or TRYAGAIN with several streams) or its connection is lost, it fails, because entries may have come meanwhile. Go on from the last id
+    /// that you have.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {

@@ -23,7 +23,7 @@ mod program;
 mod redirection;
 
 use self::program::Program;
-pub(super) use self::redirection::Redirection;
+pub(super) use self::redirection::{Redirection, uncovered};
 
 /// What a command has to reach.
 #[derive(Clone)]

@@ -19,6 +19,7 @@ use super::node::{DialSettings, Node};
 use super::refresh::{RefreshRequest, RefreshTask, request_refresh};
 use super::silence::SilenceWatch;
 use super::slot_map::SlotMap;
+use super::slots_reply::SLOTS;
 use super::topology::Topology;
 use crate::command::table::Access;
 use crate::command::{Command, Commands};
@@ -27,7 +28,7 @@ use crate::dedicated::Dedicated;
 use crate::endpoint::{Endpoint, NodeAddress, RdmaPort};
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::EventHub;
-use crate::link::{Deadline, Failed};
+use crate::link::{Deadline, Failed, Members};
 use crate::runtime::Runtime;
 use crate::server::Server;
 use crate::stats::{ClusterCounters, Purpose};
@@ -89,6 +90,7 @@ impl Core {
                 ..PortRules::new(template.clone(), config)
             },
             config: node_config,
+            members: Members::default(),
             backoff: config.reconnect.unwrap_or_default(),
             events: EventHub::new(),
             has_told: AtomicBool::new(false),
@@ -283,16 +285,23 @@ impl Core {
         connected.or_else(fresh).or_else(|| others.next()).or_else(|| in_turn.clone().next())
     }
 
-    /// The slot whose node gets commands that any node may run, so that they stay in order: this one. While its node leaves commands
-    /// unanswered, a slot of another.
+    /// The slot whose node gets commands that any node may run, so that they stay in order: this one. While it has no node, or one that leaves
+    /// commands unanswered or cannot be connected to, a slot of another.
     pub(super) fn slot_beside(&self, slot: u16) -> u16 {
         let map = self.topology.map();
-        if map.shard(slot).is_none_or(|shard| shard.primary.silent_for().is_none()) {
+        if map.shard(slot).is_some_and(|shard| shard.primary.may_answer()) {
             return slot;
         }
-        let answers = |node: &Node| node.silent_for().is_none() && node.live().is_some();
-        let mut primaries = map.primaries().into_iter();
-        primaries.find_map(|(node, slot)| slot.filter(|_| answers(&node))).unwrap_or(slot)
+        let mut others = map.primaries();
+        others.retain(|(node, _)| node.may_answer());
+        // Connected ones first.
+        others.sort_by_key(|(node, _)| node.live().is_none());
+        others.into_iter().find_map(|(_, slot)| slot).unwrap_or(slot)
+    }
+
+    /// The slot whose node gets commands without keys that go together.
+    pub(super) fn any_slot(&self) -> u16 {
+        self.slot_beside(fastrand::u16(..SLOTS as u16))
     }
 
     /// Why nothing can connect any more: the client was closed, or the runtime of its connections has shut down.

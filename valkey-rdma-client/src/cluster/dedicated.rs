@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use valkey_rdma_resp::{ServerErrorKind, Value};
 
-use super::call::{ClusterCall, Target, within};
+use super::call::{ClusterCall, Redirection, Target, within};
 use super::client::Cluster;
 use super::core::Place;
 use super::route::{Route, Routed, UNKNOWN, no_route, route, slot_of};
@@ -12,7 +12,7 @@ use crate::command::Command;
 use crate::command::table::{Access, find, first_key};
 use crate::dedicated::Dedicated;
 use crate::endpoint::NodeAddress;
-use crate::error::{ClusterError, Error, Fate};
+use crate::error::{ClusterError, Error};
 use crate::link::Deadline;
 use crate::stats::Purpose;
 use crate::streaming::{ValueReader, ValueWriter};
@@ -22,25 +22,27 @@ impl Cluster {
     /// MOVED, and it is sent to the new node. If the key has moved before its slot (ASK), it is sent there too. The timeout among its arguments
     /// then begins anew.
     ///
-    /// XREAD from the end of a stream is sent once: another try would pass over what came meanwhile. So the node is asked for the key before.
+    /// XREAD from the end of a stream may block once: another try would pass over what came meanwhile. So the node is asked for the key before,
+    /// and what ends it afterwards, such as MOVED or TRYAGAIN, is its answer.
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
         let (target, repeatable) = self.target(&command)?;
         let deadline = command.limit().and_then(Deadline::after);
         let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(repeatable).dedicated();
         let key = if reads_from_end(&command) { first_key(&command) } else { None };
-        let sent_once = key.map(Bytes::copy_from_slice);
+        let blocks_once = key.map(Bytes::copy_from_slice);
         let attempt = |place: Place| {
-            let (command, sent_once) = (within(&command, deadline), sent_once.clone());
+            let (command, blocks_once) = (within(&command, deadline), blocks_once.clone());
             async move {
-                if let Some(key) = &sent_once {
+                if let Some(key) = &blocks_once {
                     find_key(&place, key, deadline).await?;
                 }
                 let mut connection = self.core.checkout(&place, Purpose::Call).await?;
                 match connection.exchange(command).await {
-                    Err(error @ (Error::Lost(_) | Error::Server(_)))
-                        if sent_once.is_some() && error.fate() != Fate::NotSent =>
-                    {
-                        self.core.request_refresh();
+                    Err(error) if blocks_once.is_some() && may_have_blocked(&error) => {
+                        let asked = error.server().map(|reply| Redirection::of(reply, place.node.address()));
+                        if asked != Some(Redirection::Final) {
+                            self.core.request_refresh();
+                        }
                         Ok(Err(error))
                     }
                     answer => answer.map(Ok),
@@ -150,6 +152,17 @@ async fn find_key(place: &Place, key: &[u8], deadline: Option<Deadline>) -> Resu
     match place.ask_for(key, deadline).await {
         Err(Error::Server(refusal)) if refusal.kind() == ServerErrorKind::NoPerm => Ok(()),
         answer => answer,
+    }
+}
+
+/// True if a command that ends so may have blocked. A server that is not ready says so at once.
+fn may_have_blocked(error: &Error) -> bool {
+    match error {
+        Error::Server(reply) => {
+            !matches!(reply.kind(), ServerErrorKind::Loading | ServerErrorKind::MasterDown)
+        }
+        Error::Lost(lost) => lost.may_have_run,
+        _ => false,
     }
 }
 

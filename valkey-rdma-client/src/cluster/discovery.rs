@@ -143,7 +143,7 @@ async fn listen(
                 }
                 Err(error) => {
                     debug!(error = %format_args!("{error:#}"), "a node did not describe the cluster");
-                    heard.met_strangers |= is_stranger(&error);
+                    heard.met_strangers |= error.is_another_cluster();
                     heard.last = Some(worse(heard.last.take(), error));
                 }
             }
@@ -177,17 +177,8 @@ impl Report {
 /// The error to report of two: one that shows a wrong kind of server, or one of another cluster, else the later one.
 fn worse(first: Option<Error>, second: Error) -> Error {
     match first {
-        Some(first) if matches!(first, Error::Cluster(_)) || is_stranger(&first) => first,
+        Some(first) if matches!(first, Error::Cluster(_)) || first.is_another_cluster() => first,
         _ => second,
-    }
-}
-
-/// True if a node of another cluster has answered.
-fn is_stranger(error: &Error) -> bool {
-    match error {
-        Error::Cluster(ClusterError::AnotherCluster { .. }) => true,
-        Error::Connect(error) => error.cause().is_another_cluster(),
-        _ => false,
     }
 }
 
@@ -220,6 +211,9 @@ async fn ask_one(node: &Arc<Node>, question: Question) -> Result<Report, Error> 
     let mut next = || replies.next().and_then(Result::ok);
     let (info, id, shards) = (next(), next(), next());
     let id = id.filter(|id| matches!(id, Value::Bulk(_))).as_ref().and_then(Value::as_str).map(str::to_owned);
+    if let Some(id) = &id {
+        node.said_id(id);
+    }
     let known_id = id.clone().or_else(|| node.facts().id);
     let view = View::read(&slots, node.address(), known_id.as_deref());
     let view = view.map_err(|reason| ClusterError::BadMap { peer: node.name().clone(), reason })?;

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::address::PortRules;
-use crate::config::{Backoff, Config, Members};
+use crate::config::{Backoff, Config};
 use crate::endpoint::{Endpoint, NodeAddress};
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::{ConnectionEvent, EventHub, ServerEvents};
-use crate::link::{Connector, Redialer};
+use crate::link::{Connector, Members, Redialer};
 use crate::runtime::Runtime;
 use crate::server::Server;
 use valkey_rdma_transport::sync::lock;
@@ -24,11 +24,13 @@ pub(super) struct DialSettings {
     pub(super) rules: PortRules,
     /// Without reconnects: a lost connection is replaced by its node.
     pub(super) config: Config,
+    /// The ids that the nodes have by the map.
+    pub(super) members: Members,
     pub(super) backoff: Backoff,
     pub(super) events: Arc<EventHub>,
     /// A warning has said that replicas are not read.
     pub(super) has_told: AtomicBool,
-    /// Sent to when a node was connected: attempts to connect to others that wait begin at once.
+    /// Sent to when a node was connected, or when others became nodes: attempts to connect that wait begin at once.
     pub(super) server_is_back: watch::Sender<()>,
     pub(super) runtime: Runtime,
 }
@@ -54,6 +56,8 @@ pub(super) struct Node {
     /// Since when it has left commands unanswered, if that is too long.
     silent_since: ArcSwapOption<Instant>,
     facts: Mutex<Facts>,
+    /// True if its connection was renewed since the facts were learned.
+    is_renewed: AtomicBool,
 }
 
 /// What the cluster says of a node.
@@ -88,6 +92,7 @@ impl Node {
             had_slots: AtomicBool::new(false),
             silent_since: ArcSwapOption::empty(),
             facts: Mutex::default(),
+            is_renewed: AtomicBool::new(false),
         }
     }
 
@@ -152,6 +157,15 @@ impl Node {
         // Ending a connection wakes tasks.
         drop(dial);
         drop(last);
+    }
+
+    /// Its server names this very address as that of another node: one that the connection does not lead to may have it by now. The connection
+    /// is made again, which shows who answers there. Once for each map, because servers behind one address say so for ever.
+    pub(super) fn renew(&self, client: &Server) {
+        let is_current = self.live().is_some_and(|live| live.is_same(client));
+        if is_current && !self.is_renewed.swap(true, Ordering::Relaxed) {
+            self.disconnect();
+        }
     }
 
     /// Sends reads to other nodes for a moment.
@@ -248,11 +262,22 @@ impl Node {
 
     pub(super) fn set_facts(&self, facts: Facts) {
         *lock(&self.facts) = facts;
+        self.is_renewed.store(false, Ordering::Relaxed);
+    }
+
+    /// Its server says that it has this id. The map's word counts more.
+    pub(super) fn said_id(&self, id: &str) {
+        lock(&self.facts).id.get_or_insert_with(|| id.to_owned());
     }
 
     /// Why the last attempt to connect failed, unless a later one succeeded.
     pub(super) fn last_error(&self) -> Option<Error> {
         self.outcome.borrow().clone()
+    }
+
+    /// True if it is likely to answer: it leaves no command unanswered, and connecting to it has not failed the last time.
+    pub(super) fn may_answer(&self) -> bool {
+        self.silent_for().is_none() && (self.live().is_some() || self.outcome.borrow().is_none())
     }
 
     /// The error of commands after the end of the cluster client.
@@ -288,10 +313,22 @@ impl Node {
     }
 
     async fn connect(&self) -> Result<Server, Error> {
-        // One that only a redirection has named may have joined since the map was read.
-        let is_expected = self.endpoint.is_some() || lock(&self.facts).id.is_some();
-        let members = if is_expected { self.settings.config.members.clone() } else { Members::default() };
-        self.connect_to(members, ServerEvents::of_node(&self.settings.events, &self.address)).await
+        loop {
+            let expected = self.expected();
+            let is_compared = expected.are_known();
+            let events = ServerEvents::of_node(&self.settings.events, &self.address);
+            let client = self.connect_to(expected, events).await?;
+            // The first map may have come meanwhile. From then on it counts which node a seed is.
+            if is_compared || !self.expected().are_known() {
+                return Ok(client);
+            }
+        }
+    }
+
+    /// The ids of which its server must have one. One that only a redirection has named may have joined since the map was read.
+    fn expected(&self) -> Members {
+        let is_of_map = lock(&self.facts).id.is_some();
+        if is_of_map { self.settings.members.clone() } else { Members::default() }
     }
 
     async fn connect_to(&self, members: Members, events: Arc<ServerEvents>) -> Result<Server, Error> {
@@ -299,8 +336,9 @@ impl Node {
             Some(endpoint) => endpoint.clone(),
             None => self.settings.rules.endpoint(&self.address).await?,
         };
-        let config = Config { members, ..self.settings.config.clone() };
-        Server::start(Connector::new(endpoint, config), None, events).await
+        let mut connector = Connector::new(endpoint, self.settings.config.clone());
+        connector.members = members;
+        Server::start(connector, None, events).await
     }
 }
 
@@ -337,8 +375,18 @@ impl Attempt {
             }
             Ok(_) => Some(node.closed_error()),
             Err(error) => {
-                warn!(node = %node.name, error = %format_args!("{error:#}"), "no connection to a node");
-                dial.redialer.failed();
+                let before = node.last_error();
+                let was = |is: fn(&Error) -> bool| before.as_ref().is_some_and(is);
+                // One that has replaced another under its name is not in the map at first.
+                let may_be_new = error.is_another_cluster() && !was(Error::is_another_cluster);
+                // One that reads its data is asked often.
+                let is_known = error.is_loading() && was(Error::is_loading);
+                let text = format!("{error:#}");
+                match may_be_new || is_known {
+                    true => debug!(node = %node.name, error = %text, "no connection to a node yet"),
+                    false => warn!(node = %node.name, error = %text, "no connection to a node"),
+                }
+                dial.redialer.failed_while(error.is_loading());
                 let attempt = dial.redialer.attempts();
                 node.pass_over_until(dial.redialer.not_before());
                 // It wakes tasks.

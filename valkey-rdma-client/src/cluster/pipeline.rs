@@ -40,7 +40,7 @@ struct Group<'a> {
 
 impl Cluster {
     /// Sends commands and waits for all replies: one per command, in order. The node of the slot `keyless` gets those that any node may run,
-    /// unless it leaves commands unanswered.
+    /// unless it leaves commands unanswered or cannot be reached.
     pub(crate) async fn run_pipeline(
         &self,
         commands: Vec<Command>,

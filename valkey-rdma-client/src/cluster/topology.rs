@@ -118,9 +118,9 @@ impl Topology {
         let Report { view, id, zones, .. } = report;
         let mut known = lock(&self.known);
         known.ids_agree |= id.is_some_and(|id| view.ids().contains(&id));
-        if known.ids_agree {
-            self.settings.config.members.set(view.distinctive_ids());
-        }
+        let ids = view.distinctive_ids();
+        let are_distinct = !ids.is_empty();
+        let has_others = known.ids_agree && self.settings.members.set(ids);
         if known.view.as_ref() == Some(&view) && !(known.patched && self.has_dead_primary()) {
             // Nothing is newer than the patches that the current map has.
             let unmapped = known.take_unmapped(&self.map.load());
@@ -131,6 +131,7 @@ impl Topology {
         }
         known.patched = false;
         let mut old = std::mem::take(&mut known.nodes);
+        let mut replaced = Vec::new();
         let mut shards = Vec::with_capacity(view.shards.len());
         for members in &view.shards {
             let mut nodes = members.iter().map(|member| {
@@ -141,6 +142,11 @@ impl Topology {
                 let id = member.id.as_ref();
                 let zone = id.and_then(|id| zones.get(id)).cloned();
                 let zone = zone.or_else(|| node.zone());
+                // The id by the former map, or what a seed has said before there was any.
+                let former = node.facts().id.filter(|_| are_distinct);
+                if former.is_some_and(|former| id.is_some_and(|id| *id != former)) {
+                    replaced.push(node.clone());
+                }
                 node.set_facts(Facts { id: id.cloned(), zone, port_assumed: member.port_assumed });
                 known.nodes.insert(member.address.clone(), node.clone());
                 node
@@ -151,17 +157,23 @@ impl Topology {
         }
         let map = SlotMap::new(shards, &view.ranges);
         info!(shards = map.shards().len(), slots = view.covered(), "new slot map");
+        // What they are from now on is not known.
+        old.values().for_each(|node| node.set_facts(Facts::default()));
         known.view = Some(view);
         let before = self.map.swap(Arc::new(map));
         drop(known);
         self.report_primaries(&before);
-        self.part_with(old.into_values());
+        self.part_with(old.into_values().chain(replaced));
         self.disconnect_seeds();
         self.version.send_modify(|version| *version += 1);
+        if has_others {
+            // A server that was none of the nodes may be one now.
+            self.settings.server_is_back.send_replace(());
+        }
         true
     }
 
-    /// Nodes that left: commands in flight keep their connection until their replies come.
+    /// Nodes that left, or whose address another has now: commands in flight keep their connection until their replies come.
     fn part_with(&self, nodes: impl IntoIterator<Item = Arc<Node>>) {
         for node in nodes {
             if let (Some(departed), Some(client)) = (&self.departed, node.live()) {
@@ -230,7 +242,10 @@ impl Topology {
     fn disconnect_seeds(&self) {
         // Unlocked before a node is locked, because a report of a node's event looks at what is known.
         let others = self.other_seeds(&lock(&self.known));
-        others.iter().for_each(|seed| seed.disconnect());
+        for seed in others {
+            seed.set_facts(Facts::default());
+            seed.disconnect();
+        }
     }
 
     /// The seeds that are not nodes of the map.
@@ -266,12 +281,14 @@ mod tests {
     use super::super::slots_reply::SLOTS;
     use super::*;
     use crate::config::Config;
+    use crate::link::Members;
     use crate::runtime::Runtime;
 
     fn topology() -> Topology {
         let settings = DialSettings {
             rules: PortRules::new("valkey://seed:1".parse().expect("a URL"), &Config::default()),
             config: Config::default(),
+            members: Members::default(),
             backoff: Default::default(),
             events: EventHub::new(),
             has_told: Default::default(),
@@ -305,11 +322,22 @@ mod tests {
     #[tokio::test]
     async fn connections_accept_the_nodes_of_the_present_map() {
         let topology = topology();
-        let members = topology.settings.config.members.clone();
+        let members = topology.settings.members.clone();
         for (id, former) in [("id-b", "id-c"), ("id-c", "id-b")] {
             assert!(topology.install(report_with(id)));
             assert!(members.accept("id-a") && members.accept(id) && !members.accept(former), "{id}");
             assert_eq!(topology.sources().ids, HashSet::from(["id-a".to_owned(), id.to_owned()]));
+        }
+    }
+
+    /// What was refused may be a node now: it has taken the place of another under its name, for example.
+    #[tokio::test]
+    async fn attempts_to_connect_do_not_wait_when_others_have_become_nodes() {
+        let topology = topology();
+        for (id, is_hurried) in [("id-b", true), ("id-b", false), ("id-c", true)] {
+            let back = topology.server_is_back();
+            topology.install(report_with(id));
+            assert_eq!(back.has_changed().expect("the topology lives"), is_hurried, "{id}");
         }
     }
 
@@ -318,7 +346,7 @@ mod tests {
     async fn connections_are_not_checked_if_the_reporting_node_is_not_in_its_own_map() {
         let topology = topology();
         assert!(topology.install(Report { id: Some("id-proxy".to_owned()), ..report_with("id-b") }));
-        assert!(!topology.settings.config.members.are_known());
+        assert!(!topology.settings.members.are_known());
     }
 
     #[tokio::test]

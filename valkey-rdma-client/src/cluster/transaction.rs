@@ -19,7 +19,7 @@ use crate::transaction::Watch;
 impl Cluster {
     /// Sends WATCH on a dedicated connection to the node of the keys.
     pub(crate) async fn watch(&self, command: Command) -> Result<Watch, Error> {
-        let slot = one_slot([&command], &Described::default())?;
+        let slot = one_slot([&command], &Described::default())?.unwrap_or_else(|| self.core.any_slot());
         let deadline = self.core.config.limit(&command).and_then(Deadline::after);
         let target = Target::Slot(slot, Access::Write);
         let call = ClusterCall::of(&self.core, &command, target, deadline).repeatable(true).dedicated();
@@ -44,7 +44,7 @@ impl Cluster {
         let deadline = self.core.config.limit_together(inner).and_then(Deadline::after);
         let unknown: Vec<_> = inner.iter().filter(|command| find(command).is_none()).collect();
         let described = self.describe_all(unknown.into_iter(), deadline).await;
-        let slot = one_slot(inner, &described)?;
+        let slot = one_slot(inner, &described)?.unwrap_or_else(|| self.core.any_slot());
         let repeatable = inner.iter().all(Command::is_idempotent);
         let target = Target::Slot(slot, Access::Write);
         let call = ClusterCall::new(&self.core, target, deadline, "MULTI").repeatable(repeatable);
@@ -93,11 +93,11 @@ fn waited_out(mut error: ServerError) -> ServerError {
     error
 }
 
-/// The slot of all keys of all commands; any slot if there are no keys. `described`: what servers say of commands that the table does not know.
+/// The slot of all keys of all commands; `None` if there are no keys. `described`: what servers say of commands that the table does not know.
 fn one_slot<'a>(
     commands: impl IntoIterator<Item = &'a Command>,
     described: &Described,
-) -> Result<u16, Error> {
+) -> Result<Option<u16>, Error> {
     let mut slot = None;
     for command in commands {
         let learned;
@@ -122,7 +122,7 @@ fn one_slot<'a>(
             return Err(ClusterError::CrossSlot { command: command.name(), first, second }.into());
         }
     }
-    Ok(slot.unwrap_or_else(|| fastrand::u16(..16_384)))
+    Ok(slot)
 }
 
 #[cfg(test)]
@@ -169,6 +169,6 @@ mod tests {
         let text = "GET was not sent: it needs keys of slots 15495 and 3300 together; give keys that are used together the same \
                     hash tag, as {user1}:name and {user1}:mail have";
         assert_eq!(error.to_string(), text);
-        assert_eq!(one_slot(&["SET a x", "NONSENSE b"]).expect("the node refuses it"), slot_of(b"a"));
+        assert_eq!(one_slot(&["SET a x", "NONSENSE b"]).expect("the node refuses it"), Some(slot_of(b"a")));
     }
 }

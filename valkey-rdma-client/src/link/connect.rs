@@ -17,6 +17,7 @@ use tracing::debug;
 
 use super::device_connects::DeviceConnects;
 use super::device_steps::DeviceSteps;
+use super::members::Members;
 use super::raw::RawConnection;
 use super::registry::ConnectionRegistry;
 use super::tcp;
@@ -46,6 +47,8 @@ pub(crate) struct Connector {
     pub(crate) config: Config,
     pub(crate) registry: Arc<ConnectionRegistry>,
     source: Source,
+    /// Refuses a server that is not one of these nodes.
+    pub(crate) members: Members,
     /// Receives each step that ends.
     pub(crate) observer: Option<Observer>,
     pub(super) device_connects: DeviceConnects,
@@ -86,6 +89,7 @@ impl Connector {
             config,
             registry: Arc::default(),
             source: Source::Endpoint,
+            members: Members::default(),
             observer: None,
             device_connects: DeviceConnects::default(),
             bulk_connects: DeviceConnects::default(),

@@ -55,13 +55,10 @@ impl Connector {
                 Err(error) if step == Step::IfAllowed && error.kind() == ServerErrorKind::NoPerm => {
                     debug!(%error, "ignored");
                 }
-                // A server without cluster mode is not a node either. Other refusals do not say what it is.
                 Err(error)
-                    if step == Step::Identity && !error.message.contains("cluster support disabled") =>
+                    if step == Step::Identity && may_be_node(&error)
+                        || step.is_best_effort() && error.kind() != ServerErrorKind::NoAuth =>
                 {
-                    debug!(%error, "ignored");
-                }
-                Err(error) if step.is_best_effort() && error.kind() != ServerErrorKind::NoAuth => {
                     debug!(%error, "ignored");
                     ignored = is_only.then_some(error);
                 }
@@ -111,8 +108,8 @@ impl Connector {
             false => (Some(probe()), Step::Probe),
         };
         let replicas = self.config.read_replicas.then(|| Command::new("READONLY"));
-        let identity = self.config.members.are_known() && !is_plain;
-        let identity = identity.then(|| Command::from_args(["CLUSTER", "MYID"]));
+        // Servers that know no such command have no ids that could be known.
+        let identity = self.members.are_known().then(|| Command::from_args(["CLUSTER", "MYID"]));
         [
             (login, login_step),
             (select, Step::Required),
@@ -131,12 +128,16 @@ impl Connector {
     /// The address of a node that is gone may belong to another cluster by now. Its node would take commands for the old one.
     fn check_identity(&self, reply: &Value) -> Result<(), ConnectCause> {
         match reply.as_str() {
-            Some(id) if !self.config.members.accept(id) => {
-                Err(ConnectCause::AnotherCluster { id: id.into() })
-            }
+            Some(id) if !self.members.accept(id) => Err(ConnectCause::AnotherCluster { id: id.into() }),
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a server that does not say which node it is may get commands. One without cluster mode is not a node. One that reads its data would get
+/// them later, when nothing asks for its id any more. One that runs a script may: the connection is for SCRIPT KILL too.
+fn may_be_node(refusal: &ServerError) -> bool {
+    refusal.kind() != ServerErrorKind::Loading && !refusal.message.contains("cluster support disabled")
 }
 
 /// What a refusal of a handshake command means.
@@ -150,7 +151,7 @@ enum Step {
     IfAllowed,
     /// As `IfAllowed`, but a replica then redirects reads to its primary.
     ReadReplicas,
-    /// The connection works without it. A reply that names another node ends it.
+    /// The connection works without it if the server [may be a node](may_be_node). A reply that names another node ends it.
     Identity,
     /// Some servers do not know the command or do not allow it. Still shows that a login is missing.
     BestEffort,

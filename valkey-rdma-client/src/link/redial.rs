@@ -178,8 +178,13 @@ impl Redialer {
 
     /// The attempt has failed.
     pub(crate) fn failed(&mut self) {
+        self.failed_while(self.loading.is_some());
+    }
+
+    /// The attempt has failed. `is_loading`: because the server reads its data.
+    pub(crate) fn failed_while(&mut self, is_loading: bool) {
         let wait = self.backoff.wait(self.failures);
-        let wait = if self.loading.is_some() { wait.min(LONGEST_WAIT_FOR_DATA) } else { wait };
+        let wait = if is_loading { wait.min(LONGEST_WAIT_FOR_DATA) } else { wait };
         self.not_before = Some(after(wait));
         self.failures = self.failures.saturating_add(1);
     }

@@ -175,3 +175,34 @@ async fn what_has_no_time_left_is_not_sent() {
     }
     assert_eq!(cluster.query::<i64>(["INCR", &key]).await.expect("counted"), 1);
 }
+
+mod mocks_only {
+    use valkey_rdma_mock::MockCluster;
+
+    use super::*;
+    use crate::target::{client_of, mocks, unhurried};
+
+    /// A node that is gone, and a slot that has none.
+    #[tokio::test]
+    async fn commands_that_any_primary_may_run_go_to_one_that_answers() {
+        let mocks = mocks().await;
+        let (dead, lonely) = (mocks.key_of(1, 0), mocks.key_of(2, 0));
+        let slot = MockCluster::slot(&lonely);
+        mocks.unassign(slot..=slot);
+        let client = client_of(&mocks, &unhurried().offline_timeout(Duration::from_millis(300))).await;
+        // On a busy machine, connecting alone can take longer than that.
+        while client.command(["DBSIZE"]).await.is_err() {}
+        mocks.kill(1).await;
+        // The first ones meet the lost connection.
+        while !matches!(client.command(["GET", &dead]).await, Err(Error::Connect(_))) {}
+        let cluster = client.cluster().expect("a cluster");
+        for _ in 0..12 {
+            for key in [&dead, &lonely] {
+                cluster.command_on(cluster.route_beside(key), ["TIME"]).await.expect("another answers");
+                let pipeline = client.pipeline().keyless_beside(key).command(["TIME"]).command(["ECHO", "x"]);
+                pipeline.query::<()>().await.expect("another answers");
+            }
+            client.transaction().command(["TIME"]).execute().await.expect("another answers");
+        }
+    }
+}

@@ -267,4 +267,22 @@ mod mocks_only {
         assert_eq!(error.fate(), Fate::MayHaveRun, "{error:?}");
         assert_eq!([0, 1, 2].map(|node| mocks.calls(node, "xread")), [0, 1, 1]);
     }
+
+    /// It has not blocked there.
+    #[tokio::test]
+    async fn a_read_from_the_end_of_a_stream_waits_for_a_node_that_is_not_ready() {
+        let mocks = mocks().await;
+        let cluster = client_of(&mocks, &unhurried()).await;
+        let key = mocks.key_of(0, 0);
+        mocks.answer_next(0, "xread", [Reply::error("LOADING wait"), Reply::error("MASTERDOWN wait")]);
+        let reads = tokio::spawn({
+            let (cluster, key) = (cluster.clone(), key.clone());
+            async move { cluster.blocking_command(["XREAD", "BLOCK", "0", "STREAMS", &key, "$"]).await }
+        });
+        while mocks.calls(0, "xread") < 3 && !reads.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!reads.is_finished(), "{:?}", reads.await);
+        reads.abort();
+    }
 }

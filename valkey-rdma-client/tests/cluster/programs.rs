@@ -124,6 +124,24 @@ async fn a_script_of_a_user_who_may_not_ask_for_keys_goes_to_nodes_of_the_cluste
     assert_eq!(code(&cluster, script("EVAL", &key)).await, "MOVED");
 }
 
+/// It has its first slot since the map was read.
+#[tokio::test]
+async fn a_script_of_a_user_who_may_not_ask_for_keys_finds_a_node_that_has_joined() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    for slots in mocks.slots_of(1) {
+        mocks.move_slots(slots, 2);
+    }
+    for node in 0..mocks.len() {
+        mocks.answer(node, "exists", Some(Reply::error("NOPERM User app has no permissions")));
+    }
+    let cluster = client_of(&mocks, &unhurried().refresh_interval(None)).await;
+    let key = mocks.key_of(0, 0);
+    let slot = MockCluster::slot(&key);
+    mocks.move_slots(slot..=slot, 1);
+    assert_eq!(code(&cluster, script("EVAL", &key)).await, "ERR", "the mock has no Lua");
+    assert_eq!([0, 1].map(|node| mocks.calls(node, "eval")), [1, 1]);
+}
+
 #[tokio::test]
 async fn a_script_is_sent_again_for_texts_of_the_server_only() {
     let mocks = mocks().await;

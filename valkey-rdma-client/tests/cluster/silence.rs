@@ -6,7 +6,7 @@ use valkey_rdma_client::cluster::{ReadFrom, Route};
 use valkey_rdma_client::{Command, Config, ConnectionEvent, Error, Fate, LostCause};
 use valkey_rdma_mock::MockCluster;
 
-use crate::target::{advance, client_of, in_flight, mocks, unhurried};
+use crate::target::{advance, client_of, in_flight, mocks, read_again, unhurried, watchful};
 
 /// No time limit ends these commands: only the new map does, which no command reports.
 #[tokio::test]
@@ -326,10 +326,12 @@ async fn calls_beside_the_shared_connection_leave_a_frozen_node_when_a_replica_h
 async fn a_blocking_command_stays_with_a_slow_node_that_ask_has_named() {
     let mocks = mocks().await;
     let limit = Duration::from_millis(20);
-    let node = unhurried().keepalive_timeout(None);
+    let node = watchful().keepalive_timeout(None).refresh_interval(limit);
     let config = node.silence_limit(limit);
     mocks.move_slots(0..=16383, 0);
     let cluster = client_of(&mocks, &config).await;
+    // A node of the map has said its id: connections are checked from then on.
+    read_again(&cluster, 2).await;
     let key = mocks.key_of(0, 0);
     let slot = MockCluster::slot(&key);
     mocks.begin_migration(slot..=slot, 1);

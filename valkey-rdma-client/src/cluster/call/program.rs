@@ -14,7 +14,9 @@ use crate::cluster::core::{Core, Place};
 use crate::cluster::discovery::own_slots;
 use crate::command::table::{find, first_key};
 use crate::command::{Command, CommandClass};
+use crate::endpoint::NodeAddress;
 use crate::error::Error;
+use crate::runtime::until;
 
 /// A script, a function, or a command of a module.
 pub(super) enum Program {
@@ -82,12 +84,22 @@ impl ClusterCall<'_> {
         }
         // Nothing says more, and it may lead to nodes of the cluster only.
         let is_known = match &said {
-            Redirection::Moved(_, address) | Redirection::Ask(_, address) => {
-                self.core.topology.map().has(address, false)
-            }
+            Redirection::Moved(_, address) | Redirection::Ask(_, address) => self.finds(address).await,
             _ => false,
         };
         if is_known { said } else { Redirection::Final }
+    }
+
+    /// Whether a node of the cluster has this address: by the map, or by the next one, because a node may have its first slot since the last.
+    async fn finds(&self, address: &NodeAddress) -> bool {
+        let has = || self.core.topology.map().has(address, false);
+        if !has() {
+            tokio::select! {
+                () = self.core.refreshed() => {}
+                () = until(self.deadline.map(|deadline| deadline.at)) => {}
+            }
+        }
+        has()
     }
 
     /// False if the node has become a replica: one that may be read answers the question, and redirects a program that may write.

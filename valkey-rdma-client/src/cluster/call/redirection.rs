@@ -36,15 +36,15 @@ impl Redirection {
     pub(in crate::cluster) fn of(error: &ServerError, answering: &NodeAddress) -> Self {
         match error.kind() {
             ServerErrorKind::Moved => match target(&error.message, answering) {
-                Some((slot, Some(address))) => Self::Moved(slot, address),
+                Some((slot, Named::Node(address))) => Self::Moved(slot, address),
                 // The map may have its address.
-                Some((_, None)) => Self::NotReady,
+                Some((_, Named::Sender | Named::Unknown)) => Self::NotReady,
                 None => Self::Final,
             },
             ServerErrorKind::Ask => match target(&error.message, answering) {
-                Some((slot, Some(to))) => Self::Ask(slot, to),
+                Some((slot, Named::Node(to))) => Self::Ask(slot, to),
                 // Until the slot has moved.
-                Some((_, None)) => Self::TryAgain,
+                Some((_, Named::Sender | Named::Unknown)) => Self::TryAgain,
                 None => Self::Final,
             },
             ServerErrorKind::TryAgain => Self::TryAgain,
@@ -61,22 +61,40 @@ impl Redirection {
     }
 }
 
+/// The node that a redirection names.
+enum Named {
+    Node(NodeAddress),
+    /// The node that answers. To follow that would only lead in a circle.
+    Sender,
+    /// A node without an address. `3999 ?:6381`: the cluster prefers host names, and it announces none. `3999 :0`: the cluster has lost it.
+    Unknown,
+}
+
 /// Reads `3999 127.0.0.1:6381`. An empty host is that of the answering node, and so is port 0.
-///
-/// Some name no other node. `3999 ?:6381`: the cluster prefers host names, and that node announces none. `3999 :0`: the cluster has lost the
-/// address of that node. One that sent a command back to the node that sent it would only go in a circle.
-fn target(message: &str, answering: &NodeAddress) -> Option<(u16, Option<NodeAddress>)> {
+fn target(message: &str, answering: &NodeAddress) -> Option<(u16, Named)> {
     let (slot, address) = message.split_once(' ')?;
     let slot = slot.parse().ok().filter(|slot| usize::from(*slot) < SLOTS)?;
     let (host, port) = address.trim().rsplit_once(':')?;
     let port: u16 = port.parse().ok()?;
-    let node = match host {
-        "?" => return Some((slot, None)),
-        "" => &*answering.host,
-        host => host,
+    let host = match (host, port) {
+        ("?", _) | ("", 0) => return Some((slot, Named::Unknown)),
+        ("", _) => &*answering.host,
+        (host, _) => host,
     };
-    let node = NodeAddress::new(node, if port == 0 { answering.port } else { port });
-    Some((slot, Some(node).filter(|node| node != answering)))
+    let node = NodeAddress::new(host, if port == 0 { answering.port } else { port });
+    Some((slot, if node == *answering { Named::Sender } else { Named::Node(node) }))
+}
+
+/// The slot of a MOVED that leads nowhere, and what it names instead of another node.
+fn dead_end(error: &Error, answering: &NodeAddress) -> Option<(u16, Named)> {
+    let moved = error.server().filter(|reply| reply.kind() == ServerErrorKind::Moved)?;
+    target(&moved.message, answering).filter(|(_, named)| !matches!(named, Named::Node(_)))
+}
+
+/// The error of a command that waits for longer than it may after a MOVED that leads nowhere. The redirection means nothing to its caller: nodes
+/// only say that way which slot none of them serves.
+pub(in crate::cluster) fn uncovered(error: &Error, answering: &NodeAddress) -> Option<Error> {
+    dead_end(error, answering).map(|(slot, _)| ClusterError::Uncovered { slot: Some(slot) }.into())
 }
 
 /// What follows a failure.
@@ -218,12 +236,16 @@ impl ClusterCall<'_> {
     async fn not_ready(&mut self, place: &Place, error: Error) -> Result<(), Error> {
         lock(&self.core.counters).not_ready += 1;
         self.core.request_refresh();
+        let address = place.node.address();
+        if let Some((_, Named::Sender)) = dead_end(&error, address) {
+            place.node.renew(&place.client);
+        }
         if self.reads_replicas() {
             place.node.pass_over();
             self.primary_only = true;
             return Ok(());
         }
-        self.pause(unserved(error, place.node.address()), true).await
+        self.pause(uncovered(&error, address).unwrap_or(error), true).await
     }
 
     /// The node cannot be connected to.
@@ -232,7 +254,8 @@ impl ClusterCall<'_> {
             return Err(error);
         }
         self.core.request_refresh();
-        if let Target::Node(_) = self.target {
+        // As for one that is connected, loading passes.
+        if matches!(self.target, Target::Node(_)) && !error.is_loading() {
             return Err(error);
         }
         if self.reads_replicas() {
@@ -266,16 +289,6 @@ impl ClusterCall<'_> {
             // A try with no time left would only blur what happened.
             () = until(patience) => Err(self.may_have_run.take().unwrap_or(error)),
         }
-    }
-}
-
-/// The error of a command that waits for longer than it may. A redirection means nothing to its caller: nodes only say that way which slot none
-/// of them serves.
-fn unserved(error: Error, answering: &NodeAddress) -> Error {
-    let moved = error.server().filter(|reply| reply.kind() == ServerErrorKind::Moved);
-    match moved.and_then(|reply| target(&reply.message, answering)) {
-        Some((slot, _)) => ClusterError::Uncovered { slot: Some(slot) }.into(),
-        None => error,
     }
 }
 

@@ -7,6 +7,7 @@ use crate::client::Client;
 use crate::error::Error;
 
 mod device;
+mod identity;
 
 /// The end of every login.
 const SETINFO: &str = concat!(

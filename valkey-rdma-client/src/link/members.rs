@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-/// Ids of nodes. All connections to nodes share them, and they change with the slot map. Without ids, every server is accepted.
-#[derive(Clone, Debug, Default)]
+/// Ids of nodes. The connectors of one client of a cluster share them, and they change with its slot map. Without ids, every server is accepted.
+#[derive(Clone, Default)]
 pub(crate) struct Members(Arc<ArcSwap<HashSet<String>>>);
 
 impl Members {
-    /// These are the nodes from now on.
-    pub(crate) fn set(&self, ids: HashSet<String>) {
-        self.0.store(Arc::new(ids));
+    /// These are the nodes from now on. Returns whether others were before.
+    pub(crate) fn set(&self, ids: HashSet<String>) -> bool {
+        let ids = Arc::new(ids);
+        *self.0.swap(ids.clone()) != *ids
     }
 
     /// True if it matters which node a server is.
