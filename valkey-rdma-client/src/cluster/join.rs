@@ -59,14 +59,13 @@ fn failure<'a>(replies: impl Iterator<Item = &'a Result<Value, Error>> + Clone) 
     let first = failures().next()?;
     let (failed, parts) = (failures().count(), replies.clone().count());
     let with = |fate: Fate| failures().find(|failure| failure.fate() == fate);
-    let unknown = with(Fate::MayHaveRun);
-    if failed == parts {
-        let is_alike = failures().all(|failure| failure.fate() == first.fate());
-        if let Some(whole) = unknown.or(is_alike.then_some(first)) {
-            return Some(whole.clone());
-        }
+    if let Some(unknown) = with(Fate::MayHaveRun) {
+        return Some(unknown.clone());
     }
-    let first = unknown.or_else(|| with(Fate::NotSent)).unwrap_or(first);
+    if failed == parts && failures().all(|failure| failure.fate() == first.fate()) {
+        return Some(first.clone());
+    }
+    let first = with(Fate::NotSent).unwrap_or(first);
     Some(ClusterError::Partial { failed, parts, first: Box::new(first.clone()) }.into())
 }
 
@@ -166,7 +165,6 @@ mod tests {
         assert_eq!(fate(vec![refused(), Ok(Value::Int(1))]), Fate::Answered);
         assert_eq!(fate(vec![refused(), refused()]), Fate::Answered);
         assert_eq!(fate(vec![refused(), lost()]), Fate::MayHaveRun, "the answer of one node hides nothing");
-        assert_eq!(fate(vec![Ok(Value::Int(1)), lost()]), Fate::MayHaveRun);
     }
 
     /// MSET of two slots whose second node is out of memory: the first has the new value.
@@ -186,13 +184,6 @@ mod tests {
         assert!(partial.to_string().contains("OOM no memory"), "{partial}");
         let all = error(vec![refused(), refused()]);
         assert!(all.server().is_some_and(|error| error.code == "OOM"), "none ran: {all:?}");
-        let lost = || Err(LostConnection::new("n1".into(), Arc::new(LostCause::Closed), true).into());
-        let partial = error(vec![Ok(Value::Int(1)), refused(), lost()]);
-        let Error::Cluster(ClusterError::Partial { failed: 2, parts: 3, first }) = &partial else {
-            panic!("{partial:?}")
-        };
-        assert!(matches!(**first, Error::Lost(_)) && partial.fate() == Fate::MayHaveRun, "{partial:?}");
-        assert!(matches!(error(vec![refused(), lost()]), Error::Lost(_)), "none is known to have run");
     }
 
     #[test]

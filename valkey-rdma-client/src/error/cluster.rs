@@ -103,8 +103,7 @@ pub enum ClusterError {
         failed: usize,
         /// How many parts there were: one for each node, or for each slot of its keys.
         parts: usize,
-        /// What the first of them failed with. One that may have run comes before one that was not sent, and both before one that a server
-        /// answered.
+        /// What the first of them failed with; if servers answered some, the first that was not answered.
         first: Box<Error>,
     },
     /// The node is not part of the cluster.
