@@ -56,6 +56,9 @@ pub(super) struct Node {
     /// Since when it has left commands unanswered, if that is too long.
     silent_since: ArcSwapOption<Instant>,
     facts: Mutex<Facts>,
+    /// The ids of which its server must have one, if the node is in the map. One that only a redirection has named may have joined since the map
+    /// was read.
+    members: Members,
     /// True if its connection was renewed since the facts were learned.
     is_renewed: AtomicBool,
 }
@@ -79,6 +82,7 @@ impl Node {
     pub(super) fn new(address: NodeAddress, settings: Arc<DialSettings>, endpoint: Option<Endpoint>) -> Self {
         let redialer = Redialer::new(settings.backoff, &settings.config, settings.server_is_back.subscribe());
         let dial = Dial { in_progress: false, redialer: redialer.on_demand(), closed: false };
+        let members = settings.members.of_one_node();
         Self {
             name: address.to_string().into(),
             address,
@@ -92,6 +96,7 @@ impl Node {
             had_slots: AtomicBool::new(false),
             silent_since: ArcSwapOption::empty(),
             facts: Mutex::default(),
+            members,
             is_renewed: AtomicBool::new(false),
         }
     }
@@ -261,13 +266,18 @@ impl Node {
     }
 
     pub(super) fn set_facts(&self, facts: Facts) {
-        *lock(&self.facts) = facts;
+        let mut known = lock(&self.facts);
+        self.members.require(facts.id.is_some());
+        *known = facts;
+        drop(known);
         self.is_renewed.store(false, Ordering::Relaxed);
     }
 
     /// Its server says that it has this id. The map's word counts more.
     pub(super) fn said_id(&self, id: &str) {
-        lock(&self.facts).id.get_or_insert_with(|| id.to_owned());
+        let mut facts = lock(&self.facts);
+        facts.id.get_or_insert_with(|| id.to_owned());
+        self.members.require(true);
     }
 
     /// Why the last attempt to connect failed, unless a later one succeeded.
@@ -314,21 +324,14 @@ impl Node {
 
     async fn connect(&self) -> Result<Server, Error> {
         loop {
-            let expected = self.expected();
-            let is_compared = expected.are_known();
+            let is_compared = self.members.are_compared();
             let events = ServerEvents::of_node(&self.settings.events, &self.address);
-            let client = self.connect_to(expected, events).await?;
+            let client = self.connect_to(self.members.clone(), events).await?;
             // The first map may have come meanwhile. From then on it counts which node a seed is.
-            if is_compared || !self.expected().are_known() {
+            if is_compared || !self.members.are_compared() {
                 return Ok(client);
             }
         }
-    }
-
-    /// The ids of which its server must have one. One that only a redirection has named may have joined since the map was read.
-    fn expected(&self) -> Members {
-        let is_of_map = lock(&self.facts).id.is_some();
-        if is_of_map { self.settings.members.clone() } else { Members::default() }
     }
 
     async fn connect_to(&self, members: Members, events: Arc<ServerEvents>) -> Result<Server, Error> {

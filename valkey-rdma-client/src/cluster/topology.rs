@@ -322,7 +322,8 @@ mod tests {
     #[tokio::test]
     async fn connections_accept_the_nodes_of_the_present_map() {
         let topology = topology();
-        let members = topology.settings.members.clone();
+        let members = topology.settings.members.of_one_node();
+        members.require(true);
         for (id, former) in [("id-b", "id-c"), ("id-c", "id-b")] {
             assert!(topology.install(report_with(id)));
             assert!(members.accept("id-a") && members.accept(id) && !members.accept(former), "{id}");
@@ -346,7 +347,9 @@ mod tests {
     async fn connections_are_not_checked_if_the_reporting_node_is_not_in_its_own_map() {
         let topology = topology();
         assert!(topology.install(Report { id: Some("id-proxy".to_owned()), ..report_with("id-b") }));
-        assert!(!topology.settings.members.are_known());
+        let members = topology.settings.members.of_one_node();
+        members.require(true);
+        assert!(!members.are_compared());
     }
 
     #[tokio::test]

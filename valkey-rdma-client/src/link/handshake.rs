@@ -109,7 +109,7 @@ impl Connector {
         };
         let replicas = self.config.read_replicas.then(|| Command::new("READONLY"));
         // Servers that know no such command have no ids that could be known.
-        let identity = self.members.are_known().then(|| Command::from_args(["CLUSTER", "MYID"]));
+        let identity = self.members.are_compared().then(|| Command::from_args(["CLUSTER", "MYID"]));
         [
             (login, login_step),
             (select, Step::Required),

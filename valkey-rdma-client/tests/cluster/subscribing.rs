@@ -162,7 +162,8 @@ async fn a_refused_login_fails_a_subscription_beside_those_that_are_restored() {
 #[tokio::test]
 async fn a_subscription_waits_for_its_node_with_bounded_patience_and_learns_why() {
     let mocks = mocks().await;
-    let limits = unhurried().command_timeout(None).offline_timeout(Duration::from_millis(300));
+    // A busy machine may need a while to see that nothing listens.
+    let limits = unhurried().command_timeout(None).offline_timeout(Duration::from_secs(2));
     let cluster = client_of(&mocks, &limits).await;
     mocks.kill(0).await;
     let subscriber = cluster.subscriber().await.expect("open");

@@ -111,7 +111,7 @@ impl Connector {
                 Ok(raw)
             }
             // It says more than a closed connection.
-            Err(refusal @ ConnectCause::Rejected(_)) => Err(refusal),
+            Err(cause @ (ConnectCause::Rejected(_) | ConnectCause::AnotherCluster { .. })) => Err(cause),
             Err(_) => first,
         }
     }

@@ -7,6 +7,7 @@ fn connector_to_node(address: SocketAddr) -> Connector {
     let endpoint = format!("valkey://{address}?protocol=resp2").parse().expect("a good URL");
     let connector = Connector::new(endpoint, Config::default());
     connector.members.set(["a node".to_owned()].into());
+    connector.members.require(true);
     connector
 }
 
@@ -19,6 +20,9 @@ async fn answering(answers: &'static [&'static str]) -> (SocketAddr, tokio::task
             let mut stream = listener.accept().await.expect("a client").0;
             assert_ne!(stream.read(&mut [0; 512]).await.expect("open"), 0);
             stream.write_all(answer.as_bytes()).await.expect("open");
+            stream.shutdown().await.expect("open");
+            // What is left unread when a socket closes may cost its peer what was written.
+            while stream.read(&mut [0; 512]).await.is_ok_and(|read| read > 0) {}
         }
     });
     (address, server)
