@@ -31,7 +31,7 @@ mod wake_together;
 mod write_buffer;
 
 pub use self::connect::{ConnectStep, StepFound, StepReport};
-pub(crate) use self::connect::{Connector, Finding, Locator, Whereabouts};
+pub(crate) use self::connect::{Connector, Finding, Locator, Whereabouts, is_of_replica};
 pub(crate) use self::drain::Outstanding;
 pub(crate) use self::idle_pool::IdlePool;
 pub(crate) use self::liveness::{Answer, Asks, Liveness, Watch};

@@ -23,7 +23,7 @@ mod program;
 mod redirection;
 
 use self::program::Program;
-pub(super) use self::redirection::{Redirection, uncovered};
+pub(super) use self::redirection::Redirection;
 
 /// What a command has to reach.
 #[derive(Clone)]

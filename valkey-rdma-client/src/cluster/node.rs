@@ -59,7 +59,7 @@ pub(super) struct Node {
     /// The ids of which its server must have one, if the node is in the map. One that only a redirection has named may have joined since the map
     /// was read.
     members: Members,
-    /// True if its connection was renewed since the facts were learned.
+    /// True if its connection was renewed since its id was learned.
     is_renewed: AtomicBool,
 }
 
@@ -268,9 +268,10 @@ impl Node {
     pub(super) fn set_facts(&self, facts: Facts) {
         let mut known = lock(&self.facts);
         self.members.require(facts.id.is_some());
+        if known.id != facts.id {
+            self.is_renewed.store(false, Ordering::Relaxed);
+        }
         *known = facts;
-        drop(known);
-        self.is_renewed.store(false, Ordering::Relaxed);
     }
 
     /// Its server says that it has this id. The map's word counts more.

@@ -4,9 +4,9 @@ use std::future::pending;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use valkey_rdma_resp::{ServerError, ServerErrorKind};
+use valkey_rdma_resp::ServerError;
 
-use super::call::{ClusterCall, Redirection, Target, uncovered};
+use super::call::{ClusterCall, Redirection, Target};
 use super::client::Cluster;
 use super::core::{CLUSTER, Core, Place};
 use super::node::Node;
@@ -158,8 +158,6 @@ impl Source for Slot<'_> {
             // Commands get such an answer as well, but no caller waits for a subscription that is restored.
             Redirection::Final => Judgement::of_one_server(refusal),
             Redirection::Moved(..) => Judgement::Elsewhere,
-            // It names no other node: the map will.
-            Redirection::NotReady if refusal.kind() == ServerErrorKind::Moved => Judgement::Elsewhere,
             Redirection::Ask(..) | Redirection::TryAgain | Redirection::NotReady => Judgement::NotReady,
         }
     }
@@ -175,11 +173,6 @@ impl Source for Slot<'_> {
             }
             _ => None,
         };
-        let failure = self.failure.as_ref();
-        if let Some(why) = failure.and_then(|(place, error)| uncovered(error, place.node.address())) {
-            // The next try waits for a map that knows more, as commands do.
-            self.status.failed(why);
-        }
         self.core.request_refresh();
     }
 

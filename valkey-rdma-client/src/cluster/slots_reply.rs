@@ -114,6 +114,11 @@ impl View {
         ids.is_empty() || own.peek().is_none() || own.any(|id| ids.contains(id))
     }
 
+    /// How many nodes answer at this address.
+    pub(super) fn nodes_at(&self, address: &NodeAddress) -> usize {
+        self.nodes().filter(|node| node.address == *address).count()
+    }
+
     fn nodes(&self) -> impl Iterator<Item = &ViewNode> {
         self.shards.iter().flatten()
     }

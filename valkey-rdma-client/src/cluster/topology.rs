@@ -131,6 +131,7 @@ impl Topology {
         }
         known.patched = false;
         let mut old = std::mem::take(&mut known.nodes);
+        let is_checked = are_distinct && known.ids_agree;
         let mut replaced = Vec::new();
         let mut shards = Vec::with_capacity(view.shards.len());
         for members in &view.shards {
@@ -143,8 +144,10 @@ impl Topology {
                 let zone = id.and_then(|id| zones.get(id)).cloned();
                 let zone = zone.or_else(|| node.zone());
                 // The id by the former map, or what a seed has said before there was any.
-                let former = node.facts().id.filter(|_| are_distinct);
-                if former.is_some_and(|former| id.is_some_and(|id| *id != former)) {
+                let former = node.facts().id.filter(|_| is_checked);
+                let is_other = former.is_some_and(|former| id.is_some_and(|id| *id != former));
+                // Several nodes behind one address follow each other there.
+                if is_other && view.nodes_at(&member.address) == 1 {
                     replaced.push(node.clone());
                 }
                 node.set_facts(Facts { id: id.cloned(), zone, port_assumed: member.port_assumed });
@@ -238,8 +241,11 @@ impl Topology {
         same.cloned().unwrap_or_else(|| Arc::new(Node::new(address.clone(), self.settings.clone(), None)))
     }
 
-    /// Connections to seeds that the cluster announces under other addresses are not needed any more.
+    /// Connections to seeds that the cluster announces under other addresses are not needed any more. While it has no nodes, a seed reports them.
     fn disconnect_seeds(&self) {
+        if self.map.load().shards().is_empty() {
+            return;
+        }
         // Unlocked before a node is locked, because a report of a node's event looks at what is known.
         let others = self.other_seeds(&lock(&self.known));
         for seed in others {

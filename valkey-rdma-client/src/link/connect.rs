@@ -37,6 +37,7 @@ mod steps;
 
 pub(crate) use self::find_server::{Finding, Locator, Whereabouts};
 use self::renamed::Looks;
+pub(crate) use self::renamed::is_of_replica;
 pub(crate) use self::steps::Observer;
 use self::steps::StepWatch;
 pub use self::steps::{ConnectStep, StepFound, StepReport};

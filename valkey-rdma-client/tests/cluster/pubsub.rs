@@ -201,38 +201,6 @@ mod mocks_only {
         assert_eq!(payload(&mut subscriber).await, "news");
     }
 
-    /// The cluster has lost the address of the node with the slot, or a node sends the subscription back to itself.
-    #[tokio::test]
-    async fn a_subscription_that_is_redirected_nowhere_waits_for_a_node_and_names_the_slot() {
-        let mocks = mocks().await;
-        let limits = unhurried().command_timeout(None).offline_timeout(Duration::from_millis(300));
-        let (cluster, hurried) = (client_of(&mocks, &unhurried()).await, client_of(&mocks, &limits).await);
-        let channel = mocks.key_of(0, 0);
-        let slot = MockCluster::slot(&channel);
-        for address in [":0".to_owned(), mocks.announced(0)] {
-            let moved = Reply::error(format!("MOVED {slot} {address}"));
-            mocks.answer_next(0, "ssubscribe", [moved.clone()]);
-            let subscriber = cluster.subscriber().await.expect("open");
-            subscriber.subscribe(Subscription::Shard, [&channel]).await.expect("it passes");
-            mocks.answer(0, "ssubscribe", Some(moved));
-            let subscriber = hurried.subscriber().await.expect("open");
-            // On a busy machine, connecting alone can take longer than that.
-            let ends = async {
-                loop {
-                    let error =
-                        subscriber.subscribe(Subscription::Shard, [&channel]).await.expect_err("no node");
-                    match error {
-                        Error::Cluster(ClusterError::Uncovered { slot: Some(lost) }) => break lost,
-                        Error::Server(error) => panic!("{error}"),
-                        _ => {}
-                    }
-                }
-            };
-            assert_eq!(timeout(PATIENCE, ends).await.expect("it says which slot"), slot);
-            mocks.answer(0, "ssubscribe", None);
-        }
-    }
-
     #[tokio::test]
     async fn subscriptions_change_although_the_queue_is_full() {
         let mocks = mocks().await;

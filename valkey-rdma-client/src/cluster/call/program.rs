@@ -16,6 +16,7 @@ use crate::command::table::{find, first_key};
 use crate::command::{Command, CommandClass};
 use crate::endpoint::NodeAddress;
 use crate::error::Error;
+use crate::link::is_of_replica;
 use crate::runtime::until;
 
 /// A script, a function, or a command of a module.
@@ -126,9 +127,7 @@ fn is_text_of_server(reply: &ServerError) -> bool {
         // Behind the server's name.
         ServerErrorKind::Loading => reply.message.contains(" is loading the dataset"),
         ServerErrorKind::MasterDown => begins("Link with MASTER is down"),
-        ServerErrorKind::ReadOnly => {
-            begins("You can't write against a read only") || begins("Can not run script with write flag")
-        }
+        ServerErrorKind::ReadOnly => is_of_replica(reply),
         ServerErrorKind::Unblocked => begins("force unblock from blocking operation"),
         _ => false,
     }

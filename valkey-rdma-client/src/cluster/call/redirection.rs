@@ -93,7 +93,7 @@ fn dead_end(error: &Error, answering: &NodeAddress) -> Option<(u16, Named)> {
 
 /// The error of a command that waits for longer than it may after a MOVED that leads nowhere. The redirection means nothing to its caller: nodes
 /// only say that way which slot none of them serves.
-pub(in crate::cluster) fn uncovered(error: &Error, answering: &NodeAddress) -> Option<Error> {
+fn uncovered(error: &Error, answering: &NodeAddress) -> Option<Error> {
     dead_end(error, answering).map(|(slot, _)| ClusterError::Uncovered { slot: Some(slot) }.into())
 }
 

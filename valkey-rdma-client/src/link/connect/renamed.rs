@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info};
+use valkey_rdma_resp::{ServerError, ServerErrorKind};
 use valkey_rdma_transport::sync::lock;
 
 use super::find_server::{Finding, ask_role};
@@ -59,9 +60,10 @@ impl Connector {
         }))
     }
 
-    /// The server has answered with READONLY on this connection. Finds out in the background whether the name means a primary elsewhere.
-    pub(crate) fn doubt(self: &Arc<Self>, raw: &RawConnection) {
-        let may_be_renamed = raw.renamed.is_some() && !raw.is_outdated();
+    /// The server has answered with this error on this connection. If it is a replica, finds out in the background whether the name means a
+    /// primary elsewhere.
+    pub(crate) fn doubt(self: &Arc<Self>, raw: &RawConnection, reply: &ServerError) {
+        let may_be_renamed = raw.renamed.is_some() && !raw.is_outdated() && is_of_replica(reply);
         if may_be_renamed && lock(&self.looks).is_due(Instant::now()) {
             let (connector, peer) = (self.clone(), raw.info.peer);
             drop(raw.runtime.spawn(async move { connector.find_primary(peer).await }));
@@ -98,6 +100,15 @@ impl Connector {
         let ip = |address: &SocketAddr| address.ip().to_canonical();
         !addresses.iter().any(|address| Some(ip(address)) == peer.as_ref().map(ip))
     }
+}
+
+/// True for what a replica says to a command that writes. A script may answer with READONLY and other words.
+///
+/// Source: valkey `src/server.c`, `createSharedObjects`; `src/script.c`, `scriptPrepareForRun`.
+pub(crate) fn is_of_replica(reply: &ServerError) -> bool {
+    let begins = |text: &str| reply.message.starts_with(text);
+    reply.kind() == ServerErrorKind::ReadOnly
+        && (begins("You can't write against a read only") || begins("Can not run script with write flag"))
 }
 
 /// The time between two looks, at first and after many in a row.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::debug;
-use valkey_rdma_resp::{RespError, ServerErrorKind, Value};
+use valkey_rdma_resp::{RespError, Value};
 
 use super::{Driver, MAX_BATCHES_IN_FLIGHT, MAX_IN_FLIGHT, READS_PER_TURN};
 use crate::command::Commands;
@@ -200,8 +200,8 @@ impl Driver {
                     continue;
                 }
                 Some(Value::Error(error)) => {
-                    if let (ServerErrorKind::ReadOnly, Some(connector)) = (error.kind(), &self.connector) {
-                        connector.doubt(&self.raw);
+                    if let Some(connector) = &self.connector {
+                        connector.doubt(&self.raw, &error);
                     }
                     Err(error)
                 }
