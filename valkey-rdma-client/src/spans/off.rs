@@ -13,23 +13,23 @@ use crate::stats::{ConnectionInfo, Purpose};
 
 /// No span.
 #[derive(Debug, Default)]
-pub(crate) struct Call;
+pub(crate) struct Call(());
 
 impl Call {
     pub(crate) fn command(_: &Endpoint, _: &Command) -> Self {
-        Self
+        Self(())
     }
 
     pub(crate) fn pipeline(_: &Endpoint, _: &mut EncodedPipeline) -> Self {
-        Self
+        Self(())
     }
 
     pub(crate) fn batch(_: &Endpoint, _: Batch, _: &[Command]) -> Self {
-        Self
+        Self(())
     }
 
     pub(crate) fn times(_: &Endpoint, _: &str, _: usize) -> Self {
-        Self
+        Self(())
     }
 
     pub(crate) fn begin<T, F: Future<Output = Result<T, Error>>>(&self, work: F) -> F {
