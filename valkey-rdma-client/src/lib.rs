@@ -233,9 +233,9 @@ pub use error::{
 };
 pub use events::{ConnectionEvent, ConnectionEvents};
 pub use into_endpoint::IntoEndpoint;
-#[doc(hidden)]
-pub use link::read_password_file;
 pub use link::{ConnectStep, StepFound, StepReport};
+#[doc(hidden)]
+pub use link::{Looks, read_password_file};
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use scan::{ElementScan, Scan};

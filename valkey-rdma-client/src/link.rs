@@ -30,6 +30,8 @@ mod waiting;
 mod wake_together;
 mod write_buffer;
 
+#[doc(hidden)]
+pub use self::connect::Looks;
 pub use self::connect::{ConnectStep, StepFound, StepReport};
 pub(crate) use self::connect::{Connector, Finding, Locator, Whereabouts, is_of_replica};
 pub(crate) use self::drain::Outstanding;

@@ -32,11 +32,13 @@ use valkey_rdma_transport::{
 
 mod attempts;
 mod find_server;
+mod looks;
 mod renamed;
 mod steps;
 
 pub(crate) use self::find_server::{Finding, Locator, Whereabouts};
-use self::renamed::Looks;
+#[doc(hidden)]
+pub use self::looks::Looks;
 pub(crate) use self::renamed::is_of_replica;
 pub(crate) use self::steps::Observer;
 use self::steps::StepWatch;

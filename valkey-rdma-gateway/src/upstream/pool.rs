@@ -12,9 +12,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
+use valkey_rdma_client::Looks;
 use valkey_rdma_transport::sync::lock;
 
-use self::moved::Looks;
 use self::refusals::Refusals;
 use crate::core::Core;
 use crate::observe::seldom::Seldom;

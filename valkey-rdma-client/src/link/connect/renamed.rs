@@ -7,7 +7,6 @@
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,28 +19,6 @@ use super::{ConnectDeadline, Connector};
 use crate::endpoint::Transport;
 use crate::link::RawConnection;
 use crate::stats::Purpose;
-
-/// When a doubt is looked into. A replica on purpose raises it for as long as the program tries to write.
-#[derive(Default)]
-pub(super) struct Looks {
-    last: Option<Instant>,
-    wait: Duration,
-}
-
-impl Looks {
-    fn is_due(&mut self, now: Instant) -> bool {
-        let since = self.last.map(|last| now.saturating_duration_since(last));
-        if since.is_some_and(|since| since < self.wait) {
-            return false;
-        }
-        self.wait = match since {
-            Some(since) if since < self.wait + LONGEST => (self.wait * 2).min(LONGEST),
-            _ => FIRST,
-        };
-        self.last = Some(now);
-        true
-    }
-}
 
 impl Connector {
     /// Of one server, which its name may leave.
@@ -110,7 +87,3 @@ pub(crate) fn is_of_replica(reply: &ServerError) -> bool {
     reply.kind() == ServerErrorKind::ReadOnly
         && (begins("You can't write against a read only") || begins("Can not run script with write flag"))
 }
-
-/// The time between two looks, at first and after many in a row.
-const FIRST: Duration = Duration::from_secs(5);
-const LONGEST: Duration = Duration::from_secs(60);

@@ -7,10 +7,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::{debug, warn};
+use valkey_rdma_client::Looks;
 use valkey_rdma_transport::address::resolve;
 use valkey_rdma_transport::sync::lock;
 
@@ -27,32 +27,10 @@ pub(crate) struct Doubted {
     moves: u64,
 }
 
-/// When a doubt is looked into. A replica on purpose raises it for as long as its clients try to write.
-#[derive(Default)]
-pub(super) struct Looks {
-    last: Option<Instant>,
-    wait: Duration,
-}
-
-impl Looks {
-    fn is_due(&mut self, now: Instant) -> bool {
-        let since = self.last.map(|last| now.saturating_duration_since(last));
-        if since.is_some_and(|since| since < self.wait) {
-            return false;
-        }
-        self.wait = match since {
-            Some(since) if since < self.wait + LONGEST => (self.wait * 2).min(LONGEST),
-            _ => FIRST,
-        };
-        self.last = Some(now);
-        true
-    }
-}
-
 impl Pool {
     /// Whether it is time to find out if this connection leads to a replica by now. Sentinels tell that themselves.
     pub(crate) fn doubted(&self, identity: &Identity, upstream: &Upstream) -> Option<Doubted> {
-        let is_recent = upstream.read_only?.elapsed() < LONGEST;
+        let is_recent = upstream.read_only?.elapsed() < Looks::LONGEST;
         let is_in_doubt = is_recent
             && self.server.is_current(upstream)
             && self.server.endpoint().sentinels().is_none()
@@ -97,24 +75,5 @@ impl Pool {
         let Ok(addresses) = resolve(endpoint.host(), endpoint.port()).await else { return false };
         let ip = |address: &SocketAddr| address.ip().to_canonical();
         !addresses.is_empty() && !addresses.iter().any(|address| Some(ip(address)) == peer.as_ref().map(ip))
-    }
-}
-
-/// The time between two looks, at first and after many in a row.
-const FIRST: Duration = Duration::from_secs(5);
-/// READONLY raises a doubt for as long, too.
-const LONGEST: Duration = Duration::from_secs(60);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_replica_on_purpose_is_looked_into_ever_more_seldom() {
-        let (mut looks, begin) = (Looks::default(), Instant::now());
-        let due = (0..300).filter(|second| looks.is_due(begin + Duration::from_secs(*second)));
-        assert_eq!(due.collect::<Vec<_>>(), [0, 5, 15, 35, 75, 135, 195, 255]);
-        assert!(looks.is_due(begin + Duration::from_secs(3000)));
-        assert!(looks.is_due(begin + Duration::from_secs(3005)), "it was quiet for long");
     }
 }
