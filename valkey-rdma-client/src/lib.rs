@@ -235,7 +235,7 @@ pub use events::{ConnectionEvent, ConnectionEvents};
 pub use into_endpoint::IntoEndpoint;
 pub use link::{ConnectStep, StepFound, StepReport};
 #[doc(hidden)]
-pub use link::{Looks, read_password_file};
+pub use link::{Looks, is_elsewhere, read_password_file};
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use scan::{ElementScan, Scan};

@@ -30,10 +30,10 @@ mod waiting;
 mod wake_together;
 mod write_buffer;
 
-#[doc(hidden)]
-pub use self::connect::Looks;
 pub use self::connect::{ConnectStep, StepFound, StepReport};
 pub(crate) use self::connect::{Connector, Finding, Locator, Whereabouts, is_of_replica};
+#[doc(hidden)]
+pub use self::connect::{Looks, is_elsewhere};
 pub(crate) use self::drain::Outstanding;
 pub(crate) use self::idle_pool::IdlePool;
 pub(crate) use self::liveness::{Answer, Asks, Liveness, Watch};

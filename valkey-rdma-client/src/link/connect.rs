@@ -38,7 +38,7 @@ mod steps;
 
 pub(crate) use self::find_server::{Finding, Locator, Whereabouts};
 #[doc(hidden)]
-pub use self::looks::Looks;
+pub use self::looks::{Looks, is_elsewhere};
 pub(crate) use self::renamed::is_of_replica;
 pub(crate) use self::steps::Observer;
 use self::steps::StepWatch;

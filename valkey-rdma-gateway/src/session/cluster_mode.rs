@@ -307,12 +307,10 @@ impl Session {
             if self.poll_read_ahead(cx, &limits).is_ready() {
                 return Poll::Ready(Err(Closed));
             }
-            if self.eof || self.reader.len() >= limits.command_bytes {
-                // Nothing else drives a device then, and nothing says that it has ended: an RDMA client that has closed its side has gone.
-                self.stream.drive(cx);
-                if self.stream.close_error().is_some() {
-                    return Poll::Ready(Err(Closed));
-                }
+            // Nothing else says then that an RDMA client has closed its side, and gone.
+            let is_unread = self.eof || self.reader.len() >= limits.command_bytes;
+            if is_unread && self.stream.close_error().is_some() {
+                return Poll::Ready(Err(Closed));
             }
             if self.eof && is_endless { Poll::Ready(Err(Closed)) } else { Poll::Pending }
         })

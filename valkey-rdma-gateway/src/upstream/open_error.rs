@@ -34,10 +34,11 @@ impl OpenError {
         Self::Refused([shown, b"\r\n"].concat().into())
     }
 
-    /// This refusal of SELECT, if clients have chosen the database. A login may lack the permission, or be missing.
+    /// This refusal of SELECT, if clients have chosen the database. A login may lack the permission or be missing, and a script may run: these have
+    /// codes of their own.
     pub(crate) fn of_choice(self) -> Self {
         match self {
-            Self::Refused(reply) if !is_about_login(&reply) => Self::NoDatabase(reply),
+            Self::Refused(reply) if reply.starts_with(b"-ERR ") => Self::NoDatabase(reply),
             other => other,
         }
     }

@@ -1,5 +1,6 @@
-//! [`Looks`]: when a doubt about a server is looked into.
+//! [`Looks`]: when a doubt about a server is looked into; and whether its name has moved.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -30,6 +31,12 @@ impl Looks {
         self.last = Some(now);
         true
     }
+}
+
+/// Whether a name that has these addresses means other ones than that of a connection.
+pub fn is_elsewhere(addresses: &[SocketAddr], peer: Option<SocketAddr>) -> bool {
+    let ip = |address: &SocketAddr| address.ip().to_canonical();
+    !addresses.is_empty() && !addresses.iter().any(|address| Some(ip(address)) == peer.as_ref().map(ip))
 }
 
 #[cfg(test)]

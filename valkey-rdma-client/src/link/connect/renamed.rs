@@ -15,6 +15,7 @@ use valkey_rdma_resp::{ServerError, ServerErrorKind};
 use valkey_rdma_transport::sync::lock;
 
 use super::find_server::{Finding, ask_role};
+use super::looks::is_elsewhere;
 use super::{ConnectDeadline, Connector};
 use crate::endpoint::Transport;
 use crate::link::RawConnection;
@@ -74,8 +75,7 @@ impl Connector {
     /// and a new one to the same address would cost the server memory for good.
     async fn is_elsewhere(&self, peer: Option<SocketAddr>, deadline: &ConnectDeadline) -> bool {
         let Ok(addresses) = self.resolve(self.endpoint.transport(), deadline).await else { return false };
-        let ip = |address: &SocketAddr| address.ip().to_canonical();
-        !addresses.iter().any(|address| Some(ip(address)) == peer.as_ref().map(ip))
+        is_elsewhere(&addresses, peer)
     }
 }
 

@@ -13,6 +13,7 @@ use super::{Begun, reads_replicas};
 use crate::cluster::{NO_CLUSTER, failure, is_about_nodes};
 use crate::command::class::{Class, Local, State};
 use crate::command::words::is;
+use crate::session::answers::wrong_arity;
 use crate::upstream::private::database;
 
 /// A transaction that has begun.
@@ -205,7 +206,7 @@ impl Session {
         let slot = match Routing::of(&Command::from_args(words(command))) {
             Ok(Routing::Slot(slot)) => slot,
             Ok(_) => {
-                self.put(&Reply::error("ERR wrong number of arguments for 'watch' command"));
+                self.put(&wrong_arity(command));
                 return Ok(());
             }
             Err(error) => {

@@ -12,8 +12,6 @@ use valkey_rdma_client::{Command, Value};
 use valkey_rdma_transport::sync::lock;
 
 use super::{Backend, Shared};
-use crate::command::words::encode;
-use crate::session::inbox::Inbox;
 
 impl Backend {
     /// A client without a login has come. If others use connections without one, waits until the server has said whether it would admit
@@ -58,9 +56,8 @@ impl Backend {
         };
         let connected = self.all_shared().into_iter().filter(is_ready).find_map(|shared| shared.attach());
         let Some(connection) = connected else { return false };
-        let inbox = Arc::new(Inbox::of_gateway());
-        connection.submit(&inbox, &encode(["AUTH", "default", ""]), 1, now);
-        inbox.whole_reply().await.is_some_and(|reply| reply.starts_with(b"-WRONGPASS"))
+        let reply = connection.ask(&["AUTH", "default", ""]).await;
+        reply.is_some_and(|reply| reply.starts_with(b"-WRONGPASS"))
     }
 
     /// Clients without a login leave their connections when none of their commands is in flight.

@@ -23,7 +23,7 @@ impl Backend {
 /// otherwise on all of them, the errors count no longer.
 pub(super) async fn leads_to_replica(in_use: Vec<SharedHandle>, standing: &Standing) -> Option<String> {
     for shared in &in_use {
-        let hello = shared.hello().await.unwrap_or_default();
+        let hello = shared.ask(&["HELLO"]).await?;
         if let Some(why) = Complaint::ReadOnly.confirmed(&hello) {
             return Some(why);
         }

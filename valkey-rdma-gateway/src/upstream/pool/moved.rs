@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use tracing::{debug, warn};
-use valkey_rdma_client::Looks;
+use valkey_rdma_client::{Looks, is_elsewhere};
 use valkey_rdma_transport::address::resolve;
 use valkey_rdma_transport::sync::lock;
 
@@ -73,7 +73,6 @@ impl Pool {
     async fn is_elsewhere(&self, peer: Option<SocketAddr>) -> bool {
         let endpoint = self.server.endpoint();
         let Ok(addresses) = resolve(endpoint.host(), endpoint.port()).await else { return false };
-        let ip = |address: &SocketAddr| address.ip().to_canonical();
-        !addresses.is_empty() && !addresses.iter().any(|address| Some(ip(address)) == peer.as_ref().map(ip))
+        is_elsewhere(&addresses, peer)
     }
 }

@@ -186,7 +186,8 @@ mod tests {
         for second in 0..10 {
             let now = begin + FIRST * second;
             assert!(refusals.in_the_way(&key, now).is_none(), "after {second} s");
-            refusals.note(&key, Some(&refused("-BUSY The server is running a script.\r\n")), now);
+            let busy = refused("-BUSY The server is running a script.\r\n").of_choice();
+            refusals.note(&key, Some(&busy), now);
         }
     }
 

@@ -13,10 +13,10 @@ use crate::upstream::server::Upstream;
 use crate::upstream::standing::Complaint;
 
 impl Shared {
-    /// The server's reply to HELLO, which says its role to every user. `None` if the connection ends before.
-    pub(crate) async fn hello(&self) -> Option<Bytes> {
+    /// The server's reply to a question of the gateway, such as HELLO, which says its role to every user. `None` if the connection ends before.
+    pub(crate) async fn ask(&self, question: &[&str]) -> Option<Bytes> {
         let inbox = Arc::new(Inbox::of_gateway());
-        self.submit(&inbox, &encode(["HELLO"]), 1, Instant::now());
+        self.submit(&inbox, &encode(question), 1, Instant::now());
         inbox.whole_reply().await
     }
 
@@ -25,7 +25,7 @@ impl Shared {
         let Some(doubted) = pool.doubted(&self.identity, upstream) else { return };
         let (shared, pool) = (self.clone(), pool.clone());
         tokio::spawn(async move {
-            let hello = shared.hello().await.unwrap_or_default();
+            let hello = shared.ask(&["HELLO"]).await.unwrap_or_default();
             if Complaint::ReadOnly.confirmed(&hello).is_some() {
                 pool.find_primary(doubted).await;
             }
