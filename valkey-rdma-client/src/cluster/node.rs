@@ -56,7 +56,7 @@ pub(super) struct Node {
     /// Since when it has left commands unanswered, if that is too long.
     silent_since: ArcSwapOption<Instant>,
     facts: Mutex<Facts>,
-    /// The ids of which its server must have one, if the node is in the map. One that only a redirection has named may have joined since the map
+    /// The ids of which its server must have one, if the node is in the map, or has said its id. One that only a redirection has named may have joined since the map
     /// was read.
     members: Members,
     /// True if its connection was renewed since its id was learned.
@@ -165,7 +165,7 @@ impl Node {
     }
 
     /// Its server names this very address as that of another node: one that the connection does not lead to may have it by now. The connection
-    /// is made again, which shows who answers there. Once for each map, because servers behind one address say so for ever.
+    /// is made again, which shows who answers there. Once for each id that the map gives it, because servers behind one address say so for ever.
     pub(super) fn renew(&self, client: &Server) {
         let is_current = self.live().is_some_and(|live| live.is_same(client));
         if is_current && !self.is_renewed.swap(true, Ordering::Relaxed) {

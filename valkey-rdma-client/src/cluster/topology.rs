@@ -66,7 +66,7 @@ impl Topology {
         self.settings.backoff
     }
 
-    /// Is sent to when a node was connected.
+    /// Is sent to when a node was connected, or when others became nodes.
     pub(super) fn server_is_back(&self) -> watch::Receiver<()> {
         self.settings.server_is_back.subscribe()
     }

@@ -91,12 +91,6 @@ fn dead_end(error: &Error, answering: &NodeAddress) -> Option<(u16, Named)> {
     target(&moved.message, answering).filter(|(_, named)| !matches!(named, Named::Node(_)))
 }
 
-/// The error of a command that waits for longer than it may after a MOVED that leads nowhere. The redirection means nothing to its caller: nodes
-/// only say that way which slot none of them serves.
-fn uncovered(error: &Error, answering: &NodeAddress) -> Option<Error> {
-    dead_end(error, answering).map(|(slot, _)| ClusterError::Uncovered { slot: Some(slot) }.into())
-}
-
 /// What follows a failure.
 impl ClusterCall<'_> {
     /// Judges the failure of a try. `Ok`: try again.
@@ -236,8 +230,8 @@ impl ClusterCall<'_> {
     async fn not_ready(&mut self, place: &Place, error: Error) -> Result<(), Error> {
         lock(&self.core.counters).not_ready += 1;
         self.core.request_refresh();
-        let address = place.node.address();
-        if let Some((_, Named::Sender)) = dead_end(&error, address) {
+        let nowhere = dead_end(&error, place.node.address());
+        if let Some((_, Named::Sender)) = nowhere {
             place.node.renew(&place.client);
         }
         if self.reads_replicas() {
@@ -245,7 +239,9 @@ impl ClusterCall<'_> {
             self.primary_only = true;
             return Ok(());
         }
-        self.pause(uncovered(&error, address).unwrap_or(error), true).await
+        // Such a MOVED means nothing to a caller: nodes only say that way which slot none of them serves.
+        let uncovered = nowhere.map(|(slot, _)| ClusterError::Uncovered { slot: Some(slot) }.into());
+        self.pause(uncovered.unwrap_or(error), true).await
     }
 
     /// The node cannot be connected to.

@@ -136,11 +136,7 @@ impl Connector {
         mut raw: RawConnection,
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
-        let role = match raw.role.take() {
-            Some(role) => Some(role),
-            None => ask_role(&mut raw, deadline).await?,
-        };
-        match role {
+        match role_of(&mut raw, deadline).await? {
             Some(role) if role != "master" => {
                 Err(ConnectCause::NotPrimary { address: self.endpoint.authority().into(), role: role.into() })
             }
@@ -164,11 +160,14 @@ impl Connector {
     }
 }
 
-/// Asks the server for its role, which its reply to HELLO did not say. `None`: the user may not ask.
-pub(super) async fn ask_role(
+/// The server's role, by its reply to HELLO or else to ROLE. `None`: the user may not ask.
+pub(super) async fn role_of(
     raw: &mut RawConnection,
     deadline: &ConnectDeadline,
 ) -> Result<Option<String>, ConnectCause> {
+    if let Some(role) = raw.role.take() {
+        return Ok(Some(role));
+    }
     let (question, mut replies) = ([Command::new("ROLE")], Vec::new());
     match timeout_at(deadline.at, raw.exchange_into(&question, &mut replies)).await {
         Ok(Ok(())) => {}

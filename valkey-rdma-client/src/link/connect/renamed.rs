@@ -14,7 +14,7 @@ use tracing::{debug, info};
 use valkey_rdma_resp::{ServerError, ServerErrorKind};
 use valkey_rdma_transport::sync::lock;
 
-use super::find_server::{Finding, ask_role};
+use super::find_server::{Finding, role_of};
 use super::looks::is_elsewhere;
 use super::{ConnectDeadline, Connector};
 use crate::endpoint::Transport;
@@ -61,10 +61,7 @@ impl Connector {
                 return;
             }
         };
-        let role = match raw.role.take() {
-            Some(role) => Some(role),
-            None => ask_role(&mut raw, &deadline).await.ok().flatten(),
-        };
+        let role = role_of(&mut raw, &deadline).await.ok().flatten();
         if let (Some("master"), Some(renamed)) = (role.as_deref(), &self.renamed) {
             info!(peer = self.peer(), connection = %raw.info, "the server has become a replica: connections move to the primary");
             renamed.send_replace(());
