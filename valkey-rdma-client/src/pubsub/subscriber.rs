@@ -64,7 +64,7 @@ use valkey_rdma_transport::sync::{Mutex, lock};
 /// open a subscriber of each primary: [`Client::connect`](crate::Client::connect) with the URL of that node alone, without `+cluster`.
 ///
 /// In all cases [`Event::Reconnected`] reports that messages may be missing, [`Event::Refused`] names a subscription that the server
-/// no longer allows, and [`Event::LoginRefused`] says that there is no next connection with this login.
+/// no longer allows, and [`Event::LoginRefused`] says that the server refuses the login for the next one, which is tried again.
 ///
 /// Over TCP it sends PING when it has heard nothing for half of the [`keepalive_timeout`](crate::Config::keepalive_timeout) or longer,
 /// and leaves a server that does not answer. The login need not allow PING: an error is an answer too.

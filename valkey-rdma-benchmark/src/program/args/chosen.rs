@@ -8,7 +8,7 @@ use super::Args;
 use crate::program::matrix::Matrix;
 use crate::workload::DefaultTest;
 
-/// Characters that a title has at most.
+/// Characters of a title before `...`.
 const LONGEST_TITLE: usize = 100;
 
 impl Args {
