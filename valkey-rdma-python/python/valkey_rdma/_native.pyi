@@ -334,8 +334,8 @@ class Subscriber:
 
     Events are dictionaries. ``{"type": "message", "channel": b"...", "pattern": None, "payload": b"..."}`` is a message. The types
     ``"missed"`` (with ``count``: messages dropped because this program was too slow), ``"reconnected"`` (messages in between are lost),
-    ``"refused"`` (with ``name`` and ``error``) and ``"login_refused"`` (with ``error``: the lost connection is not made again with this
-    login) report what a program that must not miss anything needs to know."""
+    ``"refused"`` (with ``name`` and ``error``) and ``"login_refused"`` (with ``error``: the server refuses the login for the next
+    connection, which is tried again) report what a program that must not miss anything needs to know."""
 
     def __enter__(self) -> Self: ...
 
